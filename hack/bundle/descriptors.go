@@ -14,7 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// X-descriptors, and the prefix widget of other x-descriptors. An x-descriptor defines how a console shows a field.
+// X-descriptors define how a console shows a field. widget is the common prefix of the other x-descriptors.
 const (
 	widget     = "urn:alm:descriptor:com.tectonic.ui:"
 	conditions = "urn:alm:descriptor:io.kubernetes.conditions"

@@ -3,8 +3,8 @@
 
 // Command bundle completes a bundle that operator-sdk has generated. It adds the icon, the related images, and a
 // descriptor for each field in the schemas of the CRDs. It also sets createdAt to the time of the release, because
-// operator-sdk sets the current time. It lists the owned APIs and their examples in the order of the base in
-// config/manifests.
+// operator-sdk sets the current time. It lists the owned APIs and their examples in the order of the base CSV in
+// config/manifests/bases.
 //
 // make bundle runs it. It must run in the root folder of the repository.
 package main
@@ -58,7 +58,7 @@ func complete(dir string) error {
 			return err
 		}
 	}
-	// operator-sdk sorts by name and version, so that the deprecated versions would be first.
+	// operator-sdk sorts by name and version. In that order, the deprecated versions would be first.
 	slices.SortStableFunc(owned, inOrderOf(base.Spec.CustomResourceDefinitions.Owned))
 	icon, err := os.ReadFile(iconFile)
 	annotations := written.GetAnnotations()

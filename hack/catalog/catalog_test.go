@@ -288,9 +288,9 @@ func TestRun(t *testing.T) {
 		t.Errorf("the second run changes the catalog (-first +second):\n%s", diff)
 	}
 	for reason, input := range map[string]string{
-		"another bundle":     strings.Replace(rendered, bundle.CSV.Name, "other.v1.0.0", 1),
-		"no bundle":          "",
-		"a bundle, no image": strings.Replace(rendered, "r/bundle:v1", "", 1),
+		"another bundle": strings.Replace(rendered, bundle.CSV.Name, "other.v1.0.0", 1),
+		"no bundle":      "",
+		"no image":       strings.Replace(rendered, "r/bundle:v1", "", 1),
 	} {
 		if err := run(catalog, folder, strings.NewReader(input)); err == nil {
 			t.Errorf("no error when opm has rendered %s", reason)

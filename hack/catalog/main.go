@@ -1,9 +1,10 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command catalog adds a bundle to a catalog, unless the catalog contains it, and renders the catalog. With opm, all
-// bundle images must be in a registry. This command needs no registry. It reads the new bundle from the output of opm
-// render. It reads the earlier bundles from the rendered catalog.
+// Command catalog adds a bundle to a catalog, and renders the catalog. If the catalog already contains the bundle, its
+// channels do not change. opm can also render a catalog, but only if all bundle images are in a registry. This command
+// needs no registry. It reads the new bundle from the output of opm render. It reads the earlier bundles from the
+// rendered catalog.
 //
 //	opm render BUNDLE | catalog CATALOG BUNDLE
 //
@@ -105,7 +106,8 @@ func readBundle(folder string, rendered io.Reader) (bundle, error) {
 	return bundle{loaded, blobs[0]}, nil
 }
 
-// readFile decodes a YAML file into a value. If the file does not exist, it does not change the value.
+// readFile decodes a YAML file into the value that into points to. If the file does not exist, the value does not
+// change, and readFile returns nil. An unknown field is an error.
 func readFile(path string, into any) error {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -115,7 +115,7 @@ func (t *template) isNewest(b bundle) (bool, error) {
 	return true, nil
 }
 
-// versionOf returns the version in the name of a bundle of a channel.
+// versionOf returns the version that is part of a bundle's name, such as PACKAGE.v0.1.0.
 func (e *entry) versionOf(name, pkg string) (semver.Version, error) {
 	version, err := semver.Parse(strings.TrimPrefix(name, pkg+".v"))
 	if err != nil {
@@ -124,8 +124,8 @@ func (e *entry) versionOf(name, pkg string) (semver.Version, error) {
 	return version, nil
 }
 
-// add makes a bundle the head of its channels. If a channel already contains the bundle, no channel changes. The
-// package has the description and the icon of the newest bundle.
+// add makes a bundle the head of its channels. If a channel already contains the bundle, no channel changes. If no
+// channel has a later version, the package gets the bundle's description and icon.
 func (t *template) add(b bundle, earlier []blob) error {
 	isNewest, err := t.isNewest(b)
 	if err != nil {
@@ -148,7 +148,8 @@ func (t *template) add(b bundle, earlier []blob) error {
 	return nil
 }
 
-// addImage adds the bundle's image. If the template has an older image of the same bundle, it replaces that image.
+// addImage adds the bundle's image. If the template has an older image of the same bundle, addImage replaces the older
+// image.
 func (t *template) addImage(b bundle, earlier []blob) {
 	image := b.blob.text("image")
 	for _, former := range earlier {
@@ -165,8 +166,8 @@ func (t *template) addImage(b bundle, earlier []blob) {
 	}
 }
 
-// channel returns the channel with this name. If the channel does not exist, it inserts a new channel before the
-// bundles.
+// channel returns the channel with this name. If the channel does not exist, the method inserts a new channel before
+// the bundles.
 func (t *template) channel(pkg, name string) *entry {
 	for _, channel := range t.channels() {
 		if channel.Name == name {
@@ -221,7 +222,8 @@ func (e *entry) heads() []string {
 	return heads
 }
 
-// render returns the catalog. It is the template, with complete bundles instead of images.
+// render returns the catalog: the entries of the template, with a complete bundle instead of each image. It fails if an
+// image is unknown.
 func (t *template) render(b bundle, earlier []blob) ([]blob, error) {
 	known := map[string]blob{}
 	for _, former := range append(earlier, b.blob) {

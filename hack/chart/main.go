@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart generates most templates of the Helm chart from the kustomizations in config/. It generates all objects
-// except the Namespace, which helm creates, and the Deployment, whose template is in the chart.
+// Command chart generates most templates of the Helm chart from the kustomizations in config/. It does not generate the
+// Namespace, because helm creates it. It does not generate the Deployment, because its template is written by hand.
 //
 // make chart runs it. It must run in the root folder of the repository.
 package main
@@ -64,15 +64,16 @@ func generate() error {
 	return nil
 }
 
-// A source is a kustomization with the conditions of its objects. The chart renders an object only if all its
-// conditions are true.
+// A source is a group of objects from config/, with their common conditions. A condition is a Helm expression. The
+// chart renders an object only if all its conditions are true.
 type source struct {
 	objects    []*unstructured.Unstructured
 	conditions []string
 }
 
-// sources renders all kustomizations. It splits the operator without controllers into objects of both kinds of
-// certificates, objects of self-managed certificates, and objects of cert-manager.
+// sources renders all kustomizations. The two folders in config/core contain the operator without controllers: with
+// self-managed certificates, and with cert-manager. sources splits their objects into three groups: in both folders,
+// only in the first, and only in the second.
 func sources() ([]source, error) {
 	selfManaged, err := kustomize("config/core/self-managed-certificates")
 	if err != nil {
@@ -102,7 +103,8 @@ func sources() ([]source, error) {
 	}, components...), err
 }
 
-// components renders the permissions of each controller and of each kind of workload.
+// components renders the RBAC permissions of each controller, and of each kind of workload that the controller schedule
+// supports.
 func components() (all []source, err error) {
 	const components = "config/components/"
 	folders, err := filepath.Glob(components + "*/permissions")
@@ -125,7 +127,7 @@ func components() (all []source, err error) {
 	return all, nil
 }
 
-// kustomize renders a folder, without the kinds that the chart does not generate.
+// kustomize renders the kustomization in a folder. It omits the Namespace and the Deployment.
 func kustomize(folder string) (objects []*unstructured.Unstructured, err error) {
 	command := exec.Command("go", "tool", "-modfile=hack/tools/kustomize.mod", "kustomize", "build", folder)
 	command.Stderr = os.Stderr

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// conditions returns the conditions of an object that do not depend on its kustomization.
+// conditions returns the conditions that follow from the kind or the name of an object. They apply in addition to the
+// conditions of its source.
 func conditions(object *unstructured.Unstructured) []string {
 	switch kind := object.GetKind(); {
 	case kind == "CustomResourceDefinition":
@@ -37,7 +38,8 @@ func conditions(object *unstructured.Unstructured) []string {
 	return nil
 }
 
-// An edit replaces a part of an object's YAML text by template code. Keys in the text are sorted.
+// An edit replaces each part of an object's YAML text that matches a pattern. The replacement contains template code.
+// The keys in the YAML text are sorted, so a pattern can rely on their order.
 type edit struct {
 	part        *regexp.Regexp
 	replacement string
@@ -48,7 +50,7 @@ var edits = map[string][]edit{
 	"CustomResourceDefinition": {
 		{regexp.MustCompile(`(?m)^  annotations:\n`), "${0}" +
 			when("crds.keep", "    helm.sh/resource-policy: keep\n")},
-		// A version that is served but not stored is v1alpha1 of a kind with two versions.
+		// Only v1alpha1 of a kind with two versions is served but not stored.
 		{regexp.MustCompile(`(?m)^    served: true\n    storage: false\n`),
 			"    served: {{ .Values.crds.serveV1alpha1 }}\n    storage: false\n"},
 		{regexp.MustCompile(`(?m)^  annotations:\n((?s:.*)\n +clientConfig:\n)`), "  annotations:\n" + injection + "${1}"},
@@ -69,7 +71,8 @@ var edits = map[string][]edit{
 	"Service": {metricsPort},
 	"ServiceMonitor": {
 		moreLabels("metrics.serviceMonitor"),
-		// The user's Secret need not contain the CA certificate, so templates/metrics_ca.yaml contains it.
+		// In the mode secret, the user's Secret need not contain the CA certificate. templates/metrics_ca.yaml creates
+		// a ConfigMap with this certificate.
 		{regexp.MustCompile(`(?m)^        secret:\n((?:          .*\n)+)`), "        {{- if eq .Values.certificates.mode \"secret\" }}\n" +
 			"        configMap:\n          key: ca.crt\n          name: useless-metrics-ca\n" +
 			"        {{- else }}\n${0}        {{- end }}\n"},
@@ -81,10 +84,11 @@ var edits = map[string][]edit{
 const inject = "cert-manager.io/inject-ca-from: useless-system/useless-serving-cert\n"
 
 var (
-	// injection is the annotation with which cert-manager writes the CA certificate into the object.
+	// injection is an annotation for the mode certManager. cert-manager writes the CA certificate into each object that
+	// has this annotation.
 	injection = when(`certificates.mode | eq "certManager"`, "    "+inject)
 
-	// caBundle adds the CA certificate to the configuration of each webhook.
+	// caBundle adds the user's CA certificate to the configuration of each webhook, in the mode secret.
 	caBundle = edit{regexp.MustCompile(`(?m)^( +)service:\n +name: `), when(`certificates.mode | eq "secret"`,
 		"${1}caBundle: {{ .Values.certificates.caBundle | b64enc }}\n") + "${0}"}
 
@@ -96,13 +100,13 @@ func when(value, lines string) string {
 	return "{{- if .Values." + value + " }}\n" + lines + "{{- end }}\n"
 }
 
-// moreLabels adds the labels of a value.
+// moreLabels returns an edit that adds the labels in the chart's value VALUE.labels, where VALUE is the argument.
 func moreLabels(value string) edit {
 	return edit{regexp.MustCompile(`(?m)^  labels:\n`), "${0}    {{- with .Values." + value + ".labels }}\n" +
 		"    {{- toYaml . | nindent 4 }}\n    {{- end }}\n"}
 }
 
-// template returns the template of an object that is rendered only under conditions.
+// template returns the Helm template of an object. The chart renders the object only if all conditions are true.
 func template(object *unstructured.Unstructured, conditions []string) (string, error) {
 	labels := object.GetLabels()
 	labels["app.kubernetes.io/managed-by"] = "RELEASE-SERVICE"

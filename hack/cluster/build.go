@@ -80,8 +80,8 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 	return b, nil
 }
 
-// readModule sets b.version from the module's file. It returns all files that affect the programs: the module's .mod
-// and .sum files, and our own source files.
+// readModule sets b.version from the module's file. It returns the content of all files that affect the programs: the
+// module's .mod and .sum files, and our own source files.
 func (b *build) readModule() ([]byte, error) {
 	mod, err := os.ReadFile(filepath.Join(b.tools, b.file+".mod"))
 	if err != nil {
@@ -243,7 +243,8 @@ func (b *build) compile(ctx context.Context, into Programs, packages []string) e
 	return b.goCommand(ctx, into, log, compiling, args...)
 }
 
-// goCommand runs the go command in hack/tools, and reports its progress until it ends.
+// goCommand runs the go command in hack/tools until it ends, and writes its output to the file log. Every
+// progressInterval, it prints the result of state as progress. temporary is the folder for temporary files.
 func (b *build) goCommand(
 	ctx context.Context, temporary Programs, log string, state func() string, args ...string,
 ) error {

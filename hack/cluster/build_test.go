@@ -83,7 +83,8 @@ func TestBuildTogether(t *testing.T) {
 	}
 	group.Wait()
 	if programs[0] != programs[1] || len(programs[0].missing(controlPlane)) > 0 {
-		t.Errorf("programs %q and %q, missing %q", programs[0], programs[1], programs[0].missing(controlPlane))
+		t.Errorf("got the folders %q and %q, want one folder; it lacks the programs %q",
+			programs[0], programs[1], programs[0].missing(controlPlane))
 	}
 	output := progress[0].String() + progress[1].String()
 	for _, want := range []string{"building Kubernetes v1.", "waiting for another build", "built Kubernetes v1."} {
@@ -92,7 +93,7 @@ func TestBuildTogether(t *testing.T) {
 		}
 	}
 	if got := read(t, calls); got != "list\nbuild\n" {
-		t.Errorf("calls of go:\n%s", got)
+		t.Errorf("calls of go, want list and build once:\n%s", got)
 	}
 
 	var again bytes.Buffer
@@ -255,7 +256,7 @@ func TestBuildUsesAssets(t *testing.T) {
 	for _, name := range controlPlane {
 		writeProgram(t, filepath.Join(complete, name), "")
 	}
-	incomplete := t.TempDir() // like setup-envtest, without kube-controller-manager
+	incomplete := t.TempDir() // like the folders of setup-envtest, which have no kube-controller-manager
 	for _, name := range []string{etcd, apiServer, kubectl} {
 		writeProgram(t, filepath.Join(incomplete, name), "")
 	}

@@ -88,11 +88,11 @@ var DefaultControllers = []string{
 }
 
 // LessGC is an environment that makes a Go program collect garbage less often. kube-apiserver then needs about a fifth
-// less processor time, but more memory. Near the memory limit, garbage is collected more often again.
+// less processor time, but more memory. Near GOMEMLIMIT, Go collects garbage more often again.
 var LessGC = []string{"GOGC=400", "GOMEMLIMIT=1GiB"}
 
-// noMutationDetector disables client-go's mutation detector, which compares all cached objects every second. Tests enable
-// it for the operator, and the programs inherit this process's environment.
+// noMutationDetector disables client-go's mutation detector, which compares all cached objects every second. Tests
+// enable it for the operator, and the programs inherit this process's environment.
 const noMutationDetector = "KUBE_CACHE_MUTATION_DETECTOR=false"
 
 // ControlPlane is a running control plane. Its state is in a temporary folder, which Stop removes.
@@ -231,8 +231,8 @@ func EtcdArgs(unsafeNoFsync bool) []string {
 func localAPIServerArgs(port int) []string {
 	return append(APIServerArgs(),
 		"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--permit-port-sharing",
-		// No client in the control plane uses the API server's Service. Kubernetes does not accept 127.0.0.1 as an
-		// endpoint.
+		// No client in the control plane uses the API server's Service. The Service has no endpoint, because Kubernetes
+		// does not accept 127.0.0.1 as an endpoint.
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--authorization-mode=RBAC",
 	)
@@ -276,8 +276,8 @@ func localControllerManagerArgs(options Options) []string {
 	return args
 }
 
-// ControllerManagerArgs returns the arguments of kube-controller-manager without --controllers. With these arguments,
-// it runs more controllers than DefaultControllers.
+// ControllerManagerArgs returns the arguments of kube-controller-manager without --controllers. Without --controllers,
+// kube-controller-manager runs more controllers than DefaultControllers.
 func ControllerManagerArgs() []string {
 	return []string{
 		"--kubeconfig=" + controllerManager + ".kubeconfig",

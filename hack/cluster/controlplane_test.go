@@ -122,7 +122,8 @@ func testRestart(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	after := cp.Processes()
 	for i, restarted := range []bool{false, true, true} {
 		if isDone(before[i].done) != restarted || isDone(after[i].done) || after[i].Name() != before[i].Name() {
-			t.Errorf("wrong state after the restart: before %s, after %s", before[i].Name(), after[i].Name())
+			t.Errorf("%s has ended: %t, want %t; then %s has ended: %t, want false", before[i].Name(),
+				isDone(before[i].done), restarted, after[i].Name(), isDone(after[i].done))
 		}
 	}
 	if _, err := client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
@@ -230,7 +231,7 @@ func TestFailedStart(t *testing.T) {
 		script:  "#!/bin/sh\necho nothing to do\n",
 		want:    []string{"start a control plane: etcd: exit status 0", "\tnothing to do"},
 	}, {
-		reason:  "the error of a program that cannot be executed has no log",
+		reason:  "the error has the reason why a program cannot be executed",
 		program: apiServer,
 		script:  "no program",
 		want:    []string{"start a control plane: start kube-apiserver: ", "exec format error"},
@@ -285,7 +286,7 @@ func TestParentEnds(t *testing.T) {
 	}} {
 		t.Run(test.reason, func(t *testing.T) {
 			if test.signal == os.Kill && runtime.GOOS != "linux" {
-				t.Skip("only Linux can kill a program when its parent ends")
+				t.Skip("only on Linux, the programs end with their parent")
 			}
 			w := recordPrograms(t)
 			cmd := exec.Command(os.Args[0])
@@ -323,10 +324,10 @@ func testVersion(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if os.Getenv(assetsVariable) == "" && version.GitVersion != b.version { // other programs may have any version
+	if os.Getenv(assetsVariable) == "" && version.GitVersion != b.version { // these programs may have any version
 		t.Errorf("got version %s, want %s", version, b.version)
 	}
-	t.Setenv("KUBERC", filepath.Join(t.TempDir(), "missing")) // kubectl would fail if it used this file, which does not exist
+	t.Setenv("KUBERC", filepath.Join(t.TempDir(), "missing")) // kubectl fails if it uses this missing file
 	out, err := cp.Kubectl(t.Context(), "auth", "whoami", "-o", "name").CombinedOutput()
 	if err != nil {
 		t.Errorf("kubectl: %v: %s", err, out)
@@ -446,6 +447,8 @@ type recordedPrograms struct {
 	pidFile   string
 }
 
+// recordPrograms returns programs of the control plane that write their process ids to a file. Until the end of the
+// test, this process uses another folder for temporary files.
 func recordPrograms(t *testing.T) recordedPrograms {
 	t.Helper()
 	built, err := Build(t.Context(), os.Stderr)
@@ -477,12 +480,12 @@ func (w recordedPrograms) pids(t *testing.T, atLeast int) []int {
 	noted, err := os.ReadFile(w.pidFile)
 	pids := numbers(string(noted))
 	if len(pids) < atLeast {
-		t.Errorf("%d programs were started, want %d (%v)", len(pids), atLeast, err)
+		t.Errorf("%d programs were started, want at least %d (%v)", len(pids), atLeast, err)
 	}
 	return pids
 }
 
-// checkNothingLeft checks that no process and no file remains. It does not wait, because Stop has already returned.
+// checkNothingLeft checks that no process and no file remains. It does not wait, because all programs have ended.
 func (w recordedPrograms) checkNothingLeft(t *testing.T, atLeast int) {
 	t.Helper()
 	for _, pid := range w.pids(t, atLeast) {

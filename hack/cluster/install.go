@@ -40,8 +40,8 @@ type WebhookServer struct {
 	CA []byte
 }
 
-// ReadManifests reads the objects of a YAML file. If path is a folder, it reads the files in the list resources of its
-// kustomization.yaml, in the order of the list. It ignores all other fields of kustomization.yaml.
+// ReadManifests reads the objects of a YAML file. If path is a folder, it reads the files that the field resources of
+// path/kustomization.yaml lists, in this order. It ignores all other fields of kustomization.yaml.
 func ReadManifests(path string) ([]*unstructured.Unstructured, error) {
 	files := []string{path}
 	if info, err := os.Stat(path); err != nil {
@@ -62,7 +62,7 @@ func ReadManifests(path string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// resources returns the paths in the list resources of the kustomization.yaml in dir.
+// resources returns the paths of the files that the field resources of dir/kustomization.yaml lists.
 func resources(dir string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 	if err != nil {
@@ -104,9 +104,9 @@ func readFile(path string) ([]*unstructured.Unstructured, error) {
 }
 
 // Install applies the CustomResourceDefinitions first, and waits until they are established. Then it applies the other
-// objects in their order. If an object has a generateName and no name, Install creates it. If a namespaced object has
-// no namespace, its namespace becomes default. If server is set, Install replaces the Services in webhook
-// configurations by its URL.
+// objects in their order. It cannot apply an object without a name, so it creates such an object with its generateName.
+// If a namespaced object has no namespace, its namespace becomes default. If server.URL is set, Install replaces the
+// Services of admission and conversion webhooks by this URL.
 func Install(
 	ctx context.Context, config *rest.Config, objects []*unstructured.Unstructured, server WebhookServer,
 ) error {
@@ -157,7 +157,8 @@ func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Un
 		if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 			return false, err
 		}
-		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions") // the list is null until the API server has checked the CRD
+		// The error is ignored, because the list is null until the API server has checked the CRD.
+		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
 		return slices.ContainsFunc(conditions, func(condition any) bool {
 			c, _ := condition.(map[string]any)
 			return c["type"] == "Established" && c["status"] == "True"
@@ -165,7 +166,8 @@ func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Un
 	})
 }
 
-// redirect replaces the Services in an object's webhooks with the URL of the server.
+// redirect replaces the Services in an object's admission and conversion webhooks with the URL of the server, if it has
+// one.
 func redirect(object *unstructured.Unstructured, server WebhookServer) {
 	if server.URL == "" {
 		return

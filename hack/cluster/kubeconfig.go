@@ -40,7 +40,8 @@ func (cp *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace,
 	return path, writeKubeconfig(path, config)
 }
 
-// WriteKubeconfig issues a client certificate for subject and writes a kubeconfig with it.
+// WriteKubeconfig issues a client certificate for subject and writes a kubeconfig with it. The returned configuration
+// is the same, without a client-side rate limit.
 func (a *Authority) WriteKubeconfig(path, url string, subject pkix.Name) (*rest.Config, error) {
 	identity, err := a.issue(subject)
 	if err != nil {

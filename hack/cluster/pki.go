@@ -30,8 +30,8 @@ type Authority struct {
 // pair is a certificate and its key, both PEM.
 type pair struct{ cert, key []byte }
 
-// ServingCert writes tls.crt and tls.key for a server on 127.0.0.1 or localhost into the folder dir. hosts are additional
-// names of the server. It returns the PEM certificate of the authority that signed tls.crt.
+// ServingCert writes tls.crt and tls.key for a server on 127.0.0.1 or localhost into the folder dir. hosts are
+// additional names of the server. It returns the PEM certificate of the authority that signed tls.crt.
 func ServingCert(dir string, hosts ...string) (ca []byte, err error) {
 	a, err := newAuthority()
 	if err != nil {

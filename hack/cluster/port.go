@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstPort and portCount define the range of FreePort. By default, Linux uses the ports from 32768 for outgoing
-// connections.
+// firstPort and portCount define the range of FreePort. The range ends below 32768, because Linux by default uses the
+// ports from 32768 for outgoing connections.
 const firstPort, portCount = 10000, 22000
 
 // nextPort starts at a random port, so that two processes seldom try the same ports.
@@ -22,8 +22,9 @@ var nextPort atomic.Uint32
 
 func init() { nextPort.Store(rand.Uint32N(portCount)) }
 
-// FreePort returns a TCP port of 127.0.0.1 on which no process listens. It never returns the same port twice. Outgoing
-// connections do not use the port, so the caller can listen later, or restart.
+// FreePort returns a TCP port of 127.0.0.1 on which no process listens. Within one process, it repeats a port only
+// after it has tried the whole range. Outgoing connections do not use the port. So the caller can listen on it later,
+// and again after a restart.
 func FreePort() (int, error) {
 	var err error
 	for range 100 {

@@ -79,8 +79,8 @@ func StartProcess(c Command) (*Process, error) {
 	return p, nil
 }
 
-// environment returns this process's environment without the variables USELESS_*, which an operator would use as its
-// flags.
+// environment returns this process's environment without the variables USELESS_*. An operator would read flags from
+// these variables.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "USELESS_") })
 }

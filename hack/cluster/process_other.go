@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent does nothing, because only Linux can kill a program when its parent ends.
+// dieWithParent does nothing. Only Linux kills the program when its parent ends.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// shortPath returns the full path of a file in an open folder. Only Linux has a shorter path.
+// shortPath returns the full path of a file in an open folder. On Linux, a path in /proc is shorter.
 func shortPath(dir *os.File, name string) string { return filepath.Join(dir.Name(), name) }

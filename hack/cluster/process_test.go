@@ -94,11 +94,11 @@ func TestProcess(t *testing.T) {
 func TestProcessErr(t *testing.T) {
 	p := run(t, "echo ready; exec sleep 600")
 	if err := p.Err(); err != nil {
-		t.Errorf("error of a running process: %v", err)
+		t.Errorf("error of a running process: %v, want none", err)
 	}
 	p.Kill()
 	if exit := (*exec.ExitError)(nil); !errors.As(p.Err(), &exit) {
-		t.Errorf("error of a killed process: %v", p.Err())
+		t.Errorf("error of a killed process: %v, want an exec.ExitError", p.Err())
 	}
 }
 

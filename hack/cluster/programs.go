@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// Names of the control plane's programs.
+// Names of the control plane's programs, and of kubectl.
 const (
 	etcd              = "etcd"
 	apiServer         = "kube-apiserver"
@@ -62,7 +62,8 @@ var kubernetesUpstream = upstream{
 	},
 }
 
-// otherReleases are the other releases that a node with OLM needs, including command line tools for its users.
+// otherReleases are the releases that a node with OLM needs besides Kubernetes. Some are command line tools for users
+// of OLM.
 var otherReleases = []upstream{{
 	name: "metrics-server", file: "metrics-server", module: "sigs.k8s.io/metrics-server", gigabytes: 1,
 	packages: []string{"sigs.k8s.io/metrics-server/cmd/metrics-server"},
@@ -109,8 +110,8 @@ var otherReleases = []upstream{{
 	packages: []string{"github.com/grpc-ecosystem/grpc-health-probe"},
 }}
 
-// prometheusRelease is only for tests. The tag removes the discovery of targets, because a test writes its targets into
-// the configuration.
+// prometheusRelease is only for tests. The build tag removes the optional service discoveries. Tests do not need them,
+// because they write their targets into a file.
 var prometheusRelease = upstream{
 	name: "Prometheus", file: "prometheus", module: "github.com/prometheus/prometheus", gigabytes: 2,
 	tags:     "remove_all_sd",
@@ -165,8 +166,7 @@ func defaultName(pkg string) string {
 	return strings.TrimSuffix(path.Base(majorVersion.ReplaceAllString(pkg, "")), goFile)
 }
 
-// Programs is a folder that contains etcd, kube-apiserver, kube-controller-manager and kubectl. It may contain other
-// programs too.
+// Programs is the path of a folder with programs. Build returns a folder with the programs of a control plane.
 type Programs string
 
 // Path returns the path of a program.
@@ -232,7 +232,8 @@ func BuildNode(ctx context.Context, progress io.Writer) error {
 	return nil
 }
 
-// LinkNode fills the folder dir with links to the programs that BuildNode has compiled.
+// LinkNode replaces the folder dir with a new folder of links to the programs that BuildNode has compiled. It fails if
+// a program is missing.
 func LinkNode(dir string) (Programs, error) {
 	releases, err := nodeReleases()
 	if err != nil {
@@ -260,7 +261,8 @@ func LinkNode(dir string) (Programs, error) {
 	return Programs(dir), nil
 }
 
-// Version returns the version that hack/tools/FILE.mod pins.
+// Version returns the version that hack/tools/FILE.mod pins, where FILE is the argument. It fails if no program of a
+// node comes from this file.
 func Version(file string) (string, error) {
 	b, err := nodeBuild(file)
 	if err != nil {
@@ -269,7 +271,7 @@ func Version(file string) (string, error) {
 	return b.version, nil
 }
 
-// Source downloads the source of the release that hack/tools/FILE.mod pins, and returns its folder.
+// Source downloads the source of the release that Version describes, and returns its folder.
 func Source(ctx context.Context, file string) (string, error) {
 	b, err := nodeBuild(file)
 	if err != nil {
@@ -288,6 +290,7 @@ func Source(ctx context.Context, file string) (string, error) {
 	return module.Dir, nil
 }
 
+// nodeBuild returns the build of the release that hack/tools/FILE.mod pins.
 func nodeBuild(file string) (*build, error) {
 	releases, err := nodeReleases()
 	if err != nil {

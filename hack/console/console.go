@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package console reads the commands and their output in the console blocks of the documentation.
+// Package console reads commands and their output from the console blocks of the documentation.
 package console
 
 import (
@@ -42,7 +42,8 @@ func Blocks(page string) (blocks []Block) {
 	return blocks
 }
 
-// WithoutRemark returns the text of a command without the comment at the end of a line.
+// WithoutRemark returns the text of a command without remarks. A remark is a comment at the end of a line, after at
+// least two spaces.
 func (c Command) WithoutRemark() string { return remark.ReplaceAllString(c.Text, "") }
 
 // commands splits the text of a block. Lines before the first command are ignored.
@@ -65,7 +66,8 @@ func commands(text string) (found []Command) {
 	return found
 }
 
-// complete reports whether a command needs no other line: it has the end of its input and of its loops.
+// complete reports whether a command is complete. The next line belongs to the command if its here-document or a loop
+// has not ended, or if its last line ends with a backslash.
 func complete(text string) bool {
 	if input := heredoc.FindStringSubmatch(text); input != nil {
 		return strings.HasSuffix(text, "\n"+input[1])

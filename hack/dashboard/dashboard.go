@@ -6,7 +6,8 @@ package main
 import "strings"
 
 const (
-	// columns is the width of a dashboard in Grafana's units. perRow is the number of panels next to each other.
+	// columns is the width of a dashboard in Grafana's units. perRow is the number of panels next to each other. width
+	// and height are the size of a panel.
 	columns, perRow = 24, 3
 	width, height   = columns / perRow, 7
 )

@@ -172,7 +172,7 @@ func (d *demo) manifests() (manifests []*unstructured.Unstructured, err error) {
 	return manifests, nil
 }
 
-// link creates a symbolic link. If a killed demo has left a link, it replaces that link.
+// link creates a symbolic link. It replaces a link that a killed demo has left.
 func link(target, path string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err
@@ -254,7 +254,8 @@ func (d *demo) startPage(ctx context.Context) (err error) {
 	return nil
 }
 
-// stop stops the operator before the API server.
+// stop stops all parts of the demo, the operator before the API server. It removes the demo's files in .local, except
+// the operator's log.
 func (d *demo) stop() (err error) {
 	if d.operator != nil {
 		d.operator.Stop(5 * time.Second)

@@ -62,8 +62,8 @@ func describe[T any](objects []T, one func(T) other) (others []other) {
 	return others
 }
 
-// ofOperator reports whether a ReplicaSet belongs to the operator itself. In the demo, the operator runs as a process,
-// but the simulated node also reports its Pods as running.
+// ofOperator reports whether a ReplicaSet belongs to the operator itself. The manifests contain the operator's
+// Deployment, and the simulated node reports its Pods as running. But in the demo, the operator runs as a process.
 func ofOperator(rs appsv1.ReplicaSet) bool { return rs.Namespace == operatorNamespace }
 
 func virtualMachine(vm cloudnativev1alpha1.VirtualMachine) other {

@@ -41,7 +41,8 @@ func newView(machines []v1beta1.Machine, others []other, list []eventsv1.Event) 
 	return view{machines: machines, others: others, events: list}
 }
 
-// The column formats for a screen with 80 columns. On a wider screen, only an event's note gets more space.
+// The column formats for a screen with 80 columns. On a wider screen, only an event's note gets more space. The note
+// begins at noteColumn.
 const (
 	machineColumns = "%-20s  %8s  %-20s  %-5s  %s"
 	otherColumns   = "%-20s  %-14s  %-30s  %s"
@@ -156,7 +157,8 @@ func lines(v view) (lines []line) {
 	return lines
 }
 
-// turnedUp returns the names of the machines that the samples turn up. A sample is a Machine or a Switch.
+// turnedUp returns the names of the machines that the samples turn up. A sample Machine turns itself up. A sample
+// Switch turns up the machine that its label names.
 func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	names := map[string]bool{}
 	for _, sample := range samples {
@@ -173,8 +175,8 @@ func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	return names
 }
 
-// notAtRest returns the objects for which the operator still has work to do, with the reasons. If a machine was turned
-// up, it must have flipped a switch.
+// notAtRest returns the objects for which the operator still has work to do, with the reasons. A machine in turnedUp is
+// at rest only after the operator has flipped one of its switches.
 func notAtRest(v view, turnedUp map[string]bool) (pending []string) {
 	for _, m := range v.machines {
 		if why := pendingReason(m, turnedUp[m.Name]); why != "" {

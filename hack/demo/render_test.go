@@ -180,7 +180,7 @@ func TestNotAtRest(t *testing.T) {
 		atRest  bool
 	}{
 		{"a machine that was never turned up is at rest", machine("lazy", "ddd"), true},
-		{"a machine that was turned up must flip first", machine("old", "ddd"), false},
+		{"a machine that was turned up is not at rest before a flip", machine("old", "ddd"), false},
 		{"a machine that has flipped is at rest", machine("old", "ddd", flipped), true},
 		{"a machine with a switch up is not at rest", machine("old", "ddu", flipped), false},
 		{

@@ -67,7 +67,8 @@ func (d *demo) report(ctx context.Context) error {
 	return nil
 }
 
-// watch calls look four times a second until look returns true.
+// watch reads the state and calls look, four times a second, until look returns true. It returns an error if a read
+// fails, or if the context or the operator ends first.
 func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 	scheme := runtime.NewScheme()
 	err := errors.Join(

@@ -81,9 +81,9 @@ func isMount(fstype string, options []string, controllers string) bool {
 	})
 }
 
-// parent returns the cgroup that contains the node's cgroup. In version 1, it is the cgroup of this process, so its
-// limits also apply to the node. In version 2, it is the root, because a cgroup with processes cannot enable
-// controllers for its children.
+// parent returns the cgroup that contains the node's cgroup. In version 1, the parent is the cgroup of this process, so
+// the limits of this process also apply to the node. In version 2, the parent is the root, because a cgroup with
+// processes cannot enable controllers for its children.
 func (h hierarchy) parent() string {
 	if h.controllers == "" {
 		return h.mount
@@ -94,7 +94,8 @@ func (h hierarchy) parent() string {
 // nodeCgroup is the node's cgroup in a hierarchy.
 type nodeCgroup struct {
 	Path string
-	// Controllers are the controllers to enable in the parent, and to disable when this cgroup is removed.
+	// Controllers are the version 2 controllers that the node enables in the parent cgroup. When this cgroup is
+	// removed, they are disabled again.
 	Controllers []string
 }
 
@@ -156,7 +157,8 @@ func inheritCPUs(path string) error {
 	return os.WriteFile(filepath.Join(path, "cgroup.clone_children"), []byte("1"), 0)
 }
 
-// cgroups returns the list that makeCgroups has written. If the list is incomplete, it returns an empty list.
+// cgroups returns the list that makeCgroups has written. If the list is missing or incomplete, it returns an empty
+// list: makeCgroups has not created a cgroup yet.
 func (n *node) cgroups() (own []nodeCgroup, err error) {
 	text, err := os.ReadFile(n.path("cgroups"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -290,7 +292,7 @@ func (n *node) removeCgroups() error {
 			if err == nil && entry.IsDir() {
 				dirs = append(dirs, path)
 			}
-			return nil // already removed
+			return nil // ignore the error: the folder may already be removed
 		})
 		for _, dir := range slices.Backward(dirs) {
 			if err := removeCgroup(dir); err != nil {

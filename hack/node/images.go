@@ -56,7 +56,8 @@ func serveImages(n *node) error {
 	if err != nil {
 		return err
 	}
-	// With HTTP/2, concurrent uploads of large layers share one flow-control window. They waited for it without end.
+	// The server does not offer HTTP/2. With HTTP/2, concurrent uploads of large layers waited forever for their shared
+	// flow-control window.
 	listener, err := tls.Listen("tcp", registryAddress,
 		&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
 	if err != nil {
@@ -74,7 +75,7 @@ func serveImages(n *node) error {
 type image struct {
 	name   string            // without the registry
 	files  map[string]string // source file by path in the image
-	links  []string          // links to busybox, by command
+	links  []string          // commands that are links to busybox
 	entry  []string
 	labels map[string]string
 }
@@ -121,7 +122,7 @@ func images(n *node) ([]image, error) {
 		links: []string{"cp"},
 		entry: []string{"/bin/olm"},
 	}, {
-		// hack/images/buildah makes its own version of this image, because it must also work without a node.
+		// hack/images/buildah makes its own version of this image, because that script must also work without a node.
 		name: "operator-framework/opm:" + versions["opm"],
 		files: map[string]string{
 			"bin/grpc_health_probe": program("grpc-health-probe"),

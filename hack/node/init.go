@@ -66,7 +66,8 @@ func exitWithStarter() {
 	}
 }
 
-// reap waits for all children and orphans. When child, the supervisor, ends, reap ends this process.
+// reap waits for all children and orphans. child is the process id of the supervisor. When the supervisor ends, reap
+// ends this process.
 func reap(child int) error {
 	for {
 		var status unix.WaitStatus

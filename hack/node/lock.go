@@ -27,7 +27,7 @@ type lock struct {
 }
 
 // acquire locks the file and writes the id of this process into it. If another process has the lock, acquire returns
-// its id.
+// the id of that process. Otherwise it returns 0.
 func (l *lock) acquire() (holder int, err error) {
 	if err := l.open(); err != nil {
 		return 0, err

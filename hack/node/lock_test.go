@@ -29,11 +29,11 @@ func TestLock(t *testing.T) {
 			t.Errorf("holder %s: got %d, error %v, want %d", when, got, err, want)
 		}
 	}
-	check("before", 0)
+	check("of a new lock", 0)
 	if holder, err := one.acquire(); holder != 0 || err != nil {
 		t.Fatalf("acquire a free lock: got holder %d, error %v", holder, err)
 	}
-	check("while the first has it", os.Getpid())
+	check("after the first lock is acquired", os.Getpid())
 	if err := one.setHolder(4711); err != nil {
 		t.Error(err)
 	}
@@ -41,11 +41,11 @@ func TestLock(t *testing.T) {
 		t.Errorf("acquire a taken lock: got holder %d, error %v, want 4711", holder, err)
 	}
 	one.release()
-	check("after its release", 0)
+	check("after the first lock is released", 0)
 	if err := another.wait(t.Context()); err != nil {
 		t.Error(err)
 	}
-	check("while the second has it", os.Getpid())
+	check("after the second lock is acquired", os.Getpid())
 	another.release()
 }
 
@@ -85,7 +85,7 @@ func TestLockFormerHolder(t *testing.T) {
 			default:
 			}
 			if holder, err := another.holder(); err != nil || holder == former {
-				t.Errorf("got holder %d, error %v", holder, err)
+				t.Errorf("got holder %d, error %v, want no former holder", holder, err)
 			}
 		}
 	})

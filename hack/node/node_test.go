@@ -411,7 +411,7 @@ func testMetrics(t *testing.T, m *machine) {
 
 func testLogs(t *testing.T, m *machine) {
 	if output := m.must(t, "logs"); !slices.Contains(strings.Fields(output), "kubelet") {
-		t.Errorf("logs: %q", output)
+		t.Errorf("names of the logs: %q, want kubelet among them", output)
 	}
 	for _, p := range programs(&node{}, &administrator{}) {
 		if m.must(t, "logs", p.name) == "" {
@@ -429,7 +429,7 @@ func TestFailedUp(t *testing.T) {
 	m := newMachine(t, t.TempDir(), map[string]string{"kubelet": "#!/bin/sh\necho the kubelet fails\nexit 3\n"})
 	output, code := m.run(t, "up")
 	if code != 1 || !strings.Contains(output, "kubelet: exit status 3; the end of its log:\n\tthe kubelet fails\n") {
-		t.Errorf("exit code %d, output %q", code, output)
+		t.Errorf("up: exit code %d, want 1 and the kubelet's log; output %q", code, output)
 	}
 	m.checkNothingLeft(t)
 	const noNode = "node: no node is running: start one with make cluster-up\n"
@@ -448,7 +448,7 @@ func TestInterruptedUp(t *testing.T) {
 		reason: "Ctrl-C removes all files and cgroups",
 		signal: syscall.SIGINT,
 	}, {
-		reason: "the node does not outlive a crash",
+		reason: "a crash ends the node too",
 		signal: syscall.SIGKILL,
 		left:   true,
 	}} {
@@ -490,7 +490,7 @@ func TestKilledNode(t *testing.T) {
 	first := m.holder(t)
 	network, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", first))
 	if err != nil || !slices.Contains(netns(t), network) {
-		t.Fatalf("the node's network is %q (%v)", network, err)
+		t.Fatalf("no process has the node's network namespace %q (%v)", network, err)
 	}
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

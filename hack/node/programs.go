@@ -155,7 +155,8 @@ func writeFiles(n *node) (*administrator, error) {
 }
 
 // snapshotter returns the name of containerd's snapshotter. In a container, dir is usually on overlayfs. The kernel
-// does not allow a folder on overlayfs as a layer of another overlayfs.
+// does not allow a folder on overlayfs as the writable layer of another overlayfs. On overlayfs, the snapshotter is
+// native, which copies files.
 func snapshotter(dir string) (string, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {

@@ -164,7 +164,8 @@ func (s *supervisor) listen(ctx context.Context, usable check) error {
 	return nil
 }
 
-// keepRunning restarts a program on request, and after the program has ended.
+// keepRunning restarts a program on request, and after the program has ended. A request succeeds when the program is
+// ready and usable returns nil.
 func (s *supervisor) keepRunning(ctx context.Context, sv *service, usable check) {
 	for ctx.Err() == nil {
 		select {
@@ -188,7 +189,8 @@ func (s *supervisor) keepRunning(ctx context.Context, sv *service, usable check)
 	}
 }
 
-// handleRestart reads the name of a program and restarts the program. If this fails, it writes an error.
+// handleRestart reads the name of a program from the connection and restarts the program. If the restart fails, it
+// writes the error to the connection. Otherwise it writes nothing.
 func (s *supervisor) handleRestart(conn net.Conn) {
 	defer conn.Close()
 	line, err := bufio.NewReader(conn).ReadString('\n')

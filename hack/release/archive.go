@@ -33,7 +33,7 @@ func (e entry) mode() fs.FileMode {
 	return 0o644
 }
 
-// entriesOf returns all files of a folder, below the name to.
+// entriesOf returns an entry for each file of a folder. to is their folder in the archive; empty means the root.
 func entriesOf(folder, to string) (entries []entry, err error) {
 	err = filepath.WalkDir(folder, func(file string, found fs.DirEntry, err error) error {
 		if err != nil || found.IsDir() {
@@ -59,7 +59,7 @@ func create(file string, write func(io.Writer) error) error {
 	return out.Close()
 }
 
-// writeTar writes the entries, sorted by name. Owner, mode and time of a file on this machine have no effect.
+// writeTar writes the entries, sorted by name. The owner, mode and time of the source files do not affect the archive.
 func writeTar(out io.Writer, created time.Time, entries []entry) error {
 	archive := tar.NewWriter(out)
 	for _, e := range sorted(entries) {
@@ -85,7 +85,8 @@ func writeEntry(archive *tar.Writer, created time.Time, e entry) error {
 	return copyFile(archive, e.source)
 }
 
-// writeTarGz is writeTar with compression. Go's gzip header has no name and no time.
+// writeTarGz is writeTar with compression. The gzip header contains no name and no time, so the archive is
+// reproducible.
 func writeTarGz(out io.Writer, created time.Time, entries []entry) error {
 	compressed := gzip.NewWriter(out)
 	if err := writeTar(compressed, created, entries); err != nil {
@@ -94,7 +95,7 @@ func writeTarGz(out io.Writer, created time.Time, entries []entry) error {
 	return compressed.Close()
 }
 
-// writeZip is writeTarGz in the format that Windows reads.
+// writeZip writes the entries as a ZIP archive, for Windows. All entries must be files.
 func writeZip(out io.Writer, created time.Time, entries []entry) error {
 	archive := zip.NewWriter(out)
 	for _, e := range sorted(entries) {
@@ -130,7 +131,7 @@ func unpackTarGz(archive, folder string) error {
 	})
 }
 
-// unpackTar writes the files of an archive to a folder. It fails if a file is outside of the folder.
+// unpackTar writes the files of an archive to a folder. It fails if a path in the archive is outside of the folder.
 func unpackTar(archive io.Reader, folder string) error {
 	for entries := tar.NewReader(archive); ; {
 		header, err := entries.Next()

@@ -27,7 +27,8 @@ var versions = []struct{ file, pattern, fix string }{
 	{"catalog/useless-operator/catalog.yaml", `^name: useless-operator\.v(\S+)`, "run make catalog"},
 }
 
-// check refuses to make a release that would not be the commit, or would overwrite files.
+// check returns an error if the release would differ from the commit, or would overwrite files in out. It also returns
+// an error if the version is invalid, or if the tree or CHANGELOG.md does not contain it.
 func (r *release) check(ctx context.Context, out string) error {
 	if _, err := semver.Parse(r.version); err != nil {
 		return fmt.Errorf("version %q: %w; for example, use VERSION=0.1.0", r.version, err)
@@ -115,8 +116,8 @@ func (r *release) section() (heading, text string, err error) {
 
 var dated = regexp.MustCompile(` - \d{4}-\d{2}-\d{2}$`)
 
-// checkChangelog checks that CHANGELOG.md has the version. If the commit has the tag of the version, the version must
-// have a date. Without the tag, a release is only a rehearsal.
+// checkChangelog checks that CHANGELOG.md has the version. If the commit has the tag of the version, the heading must
+// have a date. A release without a tag and a date is only a rehearsal.
 func (r *release) checkChangelog(ctx context.Context) error {
 	heading, _, err := r.section()
 	if err != nil || dated.MatchString(heading) {

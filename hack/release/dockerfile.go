@@ -23,8 +23,8 @@ type stage struct {
 	built   []entry // files from another stage; source is their path there
 }
 
-// parseDockerfile reads the last stage of a Dockerfile. So an image of a release has the labels, user and commands of
-// the image that a container tool builds. It fails for an instruction that it does not know.
+// parseDockerfile reads the last stage of a Dockerfile. So an image of a release has the same labels, user and commands
+// as an image from a container tool. parseDockerfile fails if it does not know an instruction.
 func parseDockerfile(root, file, version string) (*stage, error) {
 	data, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {

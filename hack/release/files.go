@@ -39,7 +39,8 @@ func (r *release) chart(ctx context.Context) error {
 	return r.archive(name, unpacked, "")
 }
 
-// archive writes all files of a folder to a compressed archive, below the name to.
+// archive writes all files of a folder to a compressed archive in r.out. to is their folder in the archive; empty means
+// the root.
 func (r *release) archive(name, folder, to string) error {
 	entries, err := entriesOf(folder, to)
 	if err != nil {
@@ -62,7 +63,8 @@ func (r *release) manifests(context.Context) error {
 	return r.archive("useless-operator-bundle-v"+r.version+".tar.gz", filepath.Join(r.root, "bundle"), "bundle")
 }
 
-// plugin packages the kubectl plugin for each platform, and writes its manifest for krew.
+// plugin packages the kubectl plugin for each platform, and writes its manifest for krew, the plugin manager of
+// kubectl.
 func (r *release) plugin(context.Context) error {
 	var platforms []any
 	for _, platform := range r.pluginPlatforms {
@@ -113,7 +115,8 @@ func (r *release) krew(platforms []any) error {
 	return os.WriteFile(filepath.Join(r.out, "useless.yaml"), data, 0o644)
 }
 
-// sboms writes the modules of the programs: the operator, the kubectl plugin, and the programs in the catalog's image.
+// sboms writes three SBOMs: for the operator, for the kubectl plugin, and for the programs in the catalog's image. An
+// SBOM lists the Go modules of the programs.
 func (r *release) sboms(ctx context.Context) error {
 	for name, part := range map[string]struct {
 		platforms []string

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command release makes all files of a release from the commit in the working folder. For the same commit and the same
-// Go, it writes the same bits. It writes its progress to standard error, and the table of the files to standard output.
+// version of Go, it writes identical files. It writes its progress to standard error, and the table of the files to
+// standard output.
 //
 //	release make -version 0.1.0 -out FOLDER -platforms linux/amd64,linux/arm64 -plugin-platforms linux-amd64 -url URL
 //	release push FOLDER REGISTRY
 //
-// The folder appears only when it is complete.
+// The folder appears only when it is complete. release push pushes the images in the folder to a registry.
 package main
 
 import (

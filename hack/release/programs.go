@@ -16,10 +16,11 @@ import (
 // program is a Go program that a release contains.
 type program struct {
 	name, pkg string
-	module    string // file in hack/tools; empty for this module
+	module    string // name of a .mod file in hack/tools; empty for the programs of this repository
 }
 
-// The programs of upstream are in the catalog's image. They have the same module versions as in the tests.
+// opm and probe are programs of other projects, for the image of the catalog. They have the same module versions as in
+// the tests.
 var (
 	manager = program{"manager", "./cmd", ""}
 	plugin  = program{"kubectl-useless", "./cmd/kubectl-useless", ""}
@@ -27,12 +28,12 @@ var (
 	probe   = program{"grpc_health_probe", "github.com/grpc-ecosystem/grpc-health-probe", "grpc-health-probe.mod"}
 )
 
-// file returns the path of a compiled program. A platform is like linux/amd64 or linux-amd64.
+// file returns the path of a compiled program. The format of platform is linux/amd64 or linux-amd64.
 func (r *release) file(p program, platform string) string {
 	return filepath.Join(r.programs, p.name+"-"+strings.ReplaceAll(platform, "/", "-"))
 }
 
-// compile compiles all programs for all platforms.
+// compile compiles the plugin for pluginPlatforms, and all other programs for platforms.
 func (r *release) compile(ctx context.Context) error {
 	for _, part := range []struct {
 		platforms []string
@@ -65,13 +66,14 @@ func (r *release) goBuild(ctx context.Context, p program, platform, file string)
 	return r.run(ctx, nil, environment, "go", append(args, "-ldflags", flags, p.pkg)...)
 }
 
-// goSettings are Go's default settings. They replace the user's settings, which must not change a release: a program for
-// GOAMD64=v3 does not start on an older processor.
+// goSettings are Go's default settings. They replace the user's settings, which must not change a release. For example,
+// a program for GOAMD64=v3 does not start on an older processor.
 var goSettings = []string{
 	"GOFLAGS=-mod=readonly", "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOPPC64=power8", "GOFIPS140=off",
 }
 
-// run runs a command in the root of the repository. Without a writer, the output is discarded.
+// run runs a command in the root of the repository. The command gets the variables in environment in addition to the
+// variables of this process. If stdout is nil, the output is discarded.
 func (r *release) run(ctx context.Context, stdout io.Writer, environment []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = r.root, stdout, r.log

@@ -38,6 +38,7 @@ func push(ctx context.Context, folder, registry string, out io.Writer) error {
 	return nil
 }
 
+// pushArchive pushes the multi-platform image in an OCI archive. It returns the reference with the digest.
 func pushArchive(ctx context.Context, archive, registry string) (name.Reference, error) {
 	work, err := os.MkdirTemp("", "release-push-")
 	if err != nil {
@@ -61,6 +62,7 @@ func pushArchive(ctx context.Context, archive, registry string) (name.Reference,
 	return pushIndex(ctx, layouts, manifest.Manifests[0], registry)
 }
 
+// pushIndex pushes an image to registry. The image keeps the name and the tag of its annotation refName.
 func pushIndex(ctx context.Context, layouts v1.ImageIndex, image v1.Descriptor, registry string) (name.Reference, error) {
 	original := image.Annotations[refName]
 	to, err := name.NewTag(registry + original[strings.LastIndex(original, "/"):])

@@ -33,8 +33,8 @@ import (
 
 const current = "0.1.0"
 
-// copyTree copies files of this repository to a new repository with one commit. So the test also runs if the developer
-// has not committed changes.
+// copyTree copies files of this repository to a new repository with one commit. So the test also works with changes
+// that are not committed.
 func copyTree(t *testing.T, paths ...string) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -130,7 +130,7 @@ var smallProgram = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(file)
 })
 
-// TestTwoRuns makes a release twice, from copies of this tree in two folders and at two times.
+// TestTwoRuns makes the same release twice, in different folders and at different times. The checksums must be equal.
 func TestTwoRuns(t *testing.T) {
 	paths := append(versionedFiles(), "LICENSE", "*Dockerfile", "go.mod", "go.sum", "bundle", "catalog", "charts",
 		"cmd/kubectl-useless/krew.yaml", "hack/sbom", "hack/tools/helm.*")
@@ -176,7 +176,7 @@ func checkDocumentedPush(t *testing.T, out string) {
 	t.Error("docs/installing.md has no commands that push the images of a release")
 }
 
-// startRegistry starts a registry for images, and returns its address. It stops at the end of the test.
+// startRegistry starts a registry for images, and returns its address. The registry stops at the end of the test.
 func startRegistry(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -184,7 +184,7 @@ func startRegistry(t *testing.T) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// checkFiles checks the names of all files. It checks the content only if no other test does.
+// checkFiles checks the names of all files. It checks only content that no other test checks.
 func checkFiles(t *testing.T, out string) {
 	t.Helper()
 	want := []string{
@@ -316,7 +316,7 @@ func replace(file, from, to string) func(*testing.T, string, *release) {
 	}
 }
 
-// TestFullFolder checks that a release does not overwrite a file.
+// TestFullFolder checks that publish rejects a folder that contains files, and does not change these files.
 func TestFullFolder(t *testing.T) {
 	out := t.TempDir()
 	writeFile(t, filepath.Join(out, "mine"), "text")
@@ -329,7 +329,7 @@ func TestFullFolder(t *testing.T) {
 	}
 }
 
-// TestSettings compiles a program with the settings of two users. It must be the same.
+// TestSettings compiles a program with the Go settings of two users. Both builds must give the same file.
 func TestSettings(t *testing.T) {
 	r := newRelease(t, "../..")
 	sbom, folder := program{"sbom", "./hack/sbom", ""}, t.TempDir()

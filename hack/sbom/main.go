@@ -34,7 +34,8 @@ func main() {
 	}
 }
 
-// write prints the modules of all programs in the files, as parts of a component with the name and the version.
+// write prints the modules of all programs in files. The list describes one component with the name and the version. If
+// name is empty, the component has the name of the first program's module.
 func write(out io.Writer, name, version string, files ...string) error {
 	root := cdx.Component{Type: cdx.ComponentTypeApplication, BOMRef: name + "@" + version, Name: name, Version: version}
 	modules := map[string]cdx.Component{}
@@ -59,8 +60,8 @@ func write(out io.Writer, name, version string, files ...string) error {
 	return cdx.NewBOMEncoder(out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 }
 
-// modulesOf returns Go's standard library, and the modules of a program. A program of this repository has no version in
-// its build information, so its own module is not in the list.
+// modulesOf returns Go's standard library, and the modules of a program. The list does not contain the module of this
+// repository, because the build information has no checksum of it.
 func modulesOf(info *debug.BuildInfo) []debug.Module {
 	modules := []debug.Module{{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}}
 	if info.Main.Sum != "" {

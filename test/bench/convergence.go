@@ -21,7 +21,7 @@ import (
 type subject struct {
 	name  string
 	kind  kind
-	rev   *revision // of its environment
+	rev   *revision // revision of the environment of the subject
 	start func(e *environment) (*process, error)
 }
 
@@ -56,7 +56,7 @@ func replicaSetController(rev *revision) subject {
 // within 150 turns.
 var compared = []size{{6_000, 10}, {100, 1_000}}
 
-// convergence measures how fast Machines get their Switches.
+// convergence measures how fast Machines get their Switches. In each round, each subject has one turn; see race.
 //
 // Values of a round:
 //   - seconds: the length of the turn
@@ -67,7 +67,7 @@ var compared = []size{{6_000, 10}, {100, 1_000}}
 //   - children: the number of children that the subject has created
 //   - ended: 1 if all parents have converged
 //   - peak_subject_bytes: the maximum resident memory of the subject
-//   - requests: the number of requests, only of an operator
+//   - requests: the number of requests; only for an operator
 func convergence(ctx context.Context, b *bench) error {
 	two := []subject{asInstalled(b.ours), minimalClient(b.ours)}
 	three := append(two[:2:2], replicaSetController(b.ours))
@@ -100,7 +100,7 @@ func convergence(ctx context.Context, b *bench) error {
 }
 
 // A race compares subjects. Each subject has its own environment with the same parents. The subjects take turns: one
-// runs for a short time while the others are suspended. So other load on the computer affects all of them.
+// runs for a short time while the others are suspended. So other load on the computer affects all subjects.
 type race struct {
 	*bench
 
@@ -116,7 +116,7 @@ type runner struct {
 
 	env     *environment
 	process *process
-	done    int  // children
+	done    int  // number of existing children
 	ended   bool // all parents have converged
 }
 
@@ -175,8 +175,8 @@ func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
 	return slices.DeleteFunc(runners, func(r *runner) bool { return r == nil }), err
 }
 
-// runTurn lets a subject run for a turn. If the subject finishes during the turn, it is idle until the turn ends, so
-// runTurn records nothing.
+// runTurn lets a subject run for a turn, and records the values. A subject that finishes during the turn is idle for
+// the rest of the turn. In this case, runTurn records nothing.
 func (r *race) runTurn(ctx context.Context, runner *runner, round int) error {
 	if runner.ended {
 		return nil

@@ -31,14 +31,14 @@ type environment struct {
 	raw   rest.Interface   // a client with the same permissions, for requests to a path
 	key   string           // path of a kubeconfig for the operator's ServiceAccount
 	rev   *revision
-	port  int    // of the webhooks
+	port  int    // port of the webhooks
 	certs string // folder of the webhooks' certificate
 
 	processes []*cluster.Process // processes other than the control plane's
 }
 
-// newEnvironment starts a control plane. A separate process serves the webhooks, so that the webhooks have the same
-// cost for all subjects.
+// newEnvironment starts a control plane. A separate process serves the webhooks, so that their CPU time is not part of
+// any measured program.
 func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revision) (*environment, error) {
 	manifests, err := cluster.ReadManifests(filepath.Join(rev.dir, "dist", "install.yaml"))
 	if err != nil {
@@ -79,7 +79,8 @@ func withoutReplicaSets() []string {
 	})
 }
 
-// connect creates the clients, and starts a process that only serves the webhooks.
+// connect creates the clients. It also starts an operator that serves the webhooks. This operator runs no controllers,
+// because its flag --controllers has no *.
 func (e *environment) connect(ctx context.Context) (err error) {
 	scheme := runtime.NewScheme()
 	builder := runtime.NewSchemeBuilder(clientgoscheme.AddToScheme, v1beta1.AddToScheme)
@@ -109,11 +110,11 @@ func (e *environment) connect(ctx context.Context) (err error) {
 type process struct {
 	*cluster.Process
 
-	metrics, ready string // URLs; only of an operator
+	metrics, ready string // URLs of an operator; empty for another controller
 }
 
-// startManager starts the operator of the environment's revision, with its ServiceAccount. Without further arguments,
-// the operator serves no webhooks.
+// startManager starts the operator of the environment's revision, with the operator's ServiceAccount. Later flags
+// override earlier ones, so args can change the defaults. By default, the operator serves no webhooks.
 func (e *environment) startManager(name string, args ...string) (*process, error) {
 	metricsPort, err := cluster.FreePort()
 	if err != nil {
@@ -178,10 +179,10 @@ func (e *environment) stop() error {
 	return errors.Join(err, os.RemoveAll(e.certs))
 }
 
-// awaitQuiet waits until the environments use at most a tenth of a core on average. After a change, API servers take
-// some time to fill their watch caches.
+// awaitQuiet waits until the processes of all environments are almost idle: for half a second, they use at most a tenth
+// of a core for each environment. API servers need this time, because they fill their watch caches after a change.
 func awaitQuiet(ctx context.Context, environments ...*environment) error {
-	const interval, most = 500 * time.Millisecond, 0.05 // CPU seconds
+	const interval, most = 500 * time.Millisecond, 0.05 // most is in CPU seconds
 	for before := math.Inf(-1); ; {
 		now := 0.
 		for _, e := range environments {
@@ -203,7 +204,7 @@ func awaitQuiet(ctx context.Context, environments ...*environment) error {
 	}
 }
 
-// pause waits, unless the context ends.
+// pause waits for d. If the context ends earlier, pause returns the context's error.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

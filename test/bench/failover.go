@@ -20,10 +20,10 @@ import (
 // failover measures how late flips are when the leader ends. Two replicas run with the flags of config/manager. After
 // the leader has ended, a new replica starts. A case is a size and the signal to the leader, SIGTERM or SIGKILL.
 //
-// Values of a round, of the flips between a signal and the next one:
+// Values of a round. They describe the flips between a signal and the next signal:
 //   - flips, lateness_…: as in lateness
 //
-// Values of all rounds, for which the case is only the size:
+// Values of all rounds. The case is only the size:
 //   - flips, skipped, early, crowded, doubled: as in lateness
 func failover(ctx context.Context, b *bench) (err error) {
 	s := size{500, 1}

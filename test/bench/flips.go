@@ -93,6 +93,8 @@ func (u *users) run(ctx context.Context, until <-chan struct{}, perSecond float6
 	return flips, err
 }
 
+// turnAndHear turns Switches up. When until is closed, it waits until all Switches are down again, and returns the
+// flips from heard.
 func (u *users) turnAndHear(
 	ctx context.Context, heard <-chan flip, until <-chan struct{}, perSecond float64,
 ) (flips []flip, err error) {

@@ -26,7 +26,7 @@ type limit struct {
 func atLeast(value float64) limit { return limit{true, value} }
 func atMost(value float64) limit  { return limit{false, value} }
 
-// A measurement computes a figure from records. It returns false if it has no records.
+// A measurement computes a figure from records. It returns false if no record has the values that it needs.
 type measurement func(results) (estimate, bool)
 
 // metBy reports whether the whole interval is within the limit.
@@ -129,15 +129,15 @@ func largeGoals() []goal {
 	}
 }
 
-// rate compares how many children per second the operator and another subject create. It combines two consecutive
-// rounds, because their orders of subjects are opposite.
+// rate divides the children per second of the operator by the children per second of another subject. It combines two
+// consecutive rounds, because the order of the subjects changes from round to round.
 func rate(kase, reference string) measurement {
 	return ratio("convergence", reference, 2, "seconds", "children", kase)
 }
 
-// ratio divides another subject's cost per unit of work by the operator's cost. cost and work are names of values in
-// records. Each group of rounds gives one ratio. The estimate is the median of all ratios. If group is 0, the only
-// ratio comes from the record of all rounds.
+// ratio divides another subject's cost per unit of work by the operator's cost per unit of work. cost and work are
+// names of values in records. group is the number of consecutive rounds that give one ratio. If group is 0, each case
+// gives one ratio, from its record of all rounds. The estimate is the median of all ratios.
 func ratio(experiment, reference string, group int, cost, work string, kases ...string) measurement {
 	return func(r results) (estimate, bool) {
 		var ratios []float64

@@ -13,7 +13,8 @@ import (
 )
 
 // large measures the operator with the largest number of Machines. It measures restarts, and the time at rest after the
-// last restart. With a base, the two revisions take turns. There are then more restarts and fewer Machines.
+// last restart. With a base, the two revisions take turns, with more restarts and fewer Machines. The time at rest is
+// then not measured.
 func large(ctx context.Context, b *bench) error {
 	rounds, rest := 5, 10*time.Minute
 	if b.quick {
@@ -34,7 +35,7 @@ func large(ctx context.Context, b *bench) error {
 // restart starts the operator with its webhooks and waits until it has reconciled every Machine.
 //
 // Values:
-//   - seconds
+//   - seconds: from the start until the operator has reconciled all Machines
 //   - peak_bytes: the maximum resident memory of the operator
 //   - writes: requests of all clients that are not reads
 func (b *bench) restart(ctx context.Context, e *environment, round int) (*process, error) {
@@ -67,9 +68,10 @@ func (b *bench) restart(ctx context.Context, e *environment, round int) (*proces
 // rest records the operator's activity while nothing changes, as experiment "idle".
 //
 // Values:
-//   - seconds
+//   - seconds: the length of the measurement
 //   - writes, requests: from the operator's own metrics
-//   - cpu_seconds, and cpu_ratio: the share of one core
+//   - cpu_seconds: the CPU time of the operator
+//   - cpu_ratio: the share of one core
 func (b *bench) rest(ctx context.Context, p *process, length time.Duration) error {
 	before, err := p.activity(ctx)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 )
 
 // lateness measures how late flips are while independent users turn Switches up. A case is a size and a rate of flips.
-// A flip is due when the delay since the operator saw the Switch up is over, and the interval since the Machine's last
-// flip is over. With a base, the two revisions take turns in rounds.
+// A flip is due when two times are over: the delay since the operator saw the Switch up, and the interval since the
+// Machine's last flip. With a base, the two revisions take turns in rounds.
 //
 // Values of the flips that were due under full load:
 //   - flips, flips_per_second
-//   - lateness_p50_seconds, lateness_p99_seconds, lateness_max_seconds: until the watch event
+//   - lateness_p50_seconds, lateness_p99_seconds, lateness_max_seconds: from the due time to the watch event
 //
 // Values of all flips:
 //   - early, crowded, doubled: wrong flips
@@ -54,8 +54,8 @@ func (b *bench) latenessAt(ctx context.Context, rounds int, loads ...load) error
 type load struct {
 	size      size
 	perSecond float64
-	warmup    time.Duration // longer than the flip delay, because flips begin only after it
-	length    time.Duration // of the measurement after the warmup
+	warmup    time.Duration // longer than the flip delay, because the first flip is due after this delay
+	length    time.Duration // length of the measurement, which follows the warmup
 }
 
 func (l load) String() string { return fmt.Sprintf("%s, %g/s", l.size, l.perSecond) }

@@ -16,8 +16,8 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// describeMachine returns a record that describes the computer and the versions. Absolute figures are only valid for
-// this computer.
+// describeMachine returns a record that describes the computer and the versions of the programs. Absolute figures are
+// valid only for this computer.
 func describeMachine(ctx context.Context, programs cluster.Programs) (Record, error) {
 	record := Record{Text: map[string]string{
 		"go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,

@@ -28,11 +28,11 @@ type size struct {
 	machines, switches int
 }
 
-// String returns the format of the records, such as 1000x10.
+// String returns the size in the format of the records, such as 1000x10.
 func (s size) String() string { return fmt.Sprintf("%dx%d", s.machines, s.switches) }
 func (s size) total() int     { return s.machines * s.switches }
 
-// parseSize is the inverse of String.
+// parseSize is the inverse of String. It panics if text is not a size.
 func parseSize(text string) (s size) {
 	if _, err := fmt.Sscanf(text, "%dx%d", &s.machines, &s.switches); err != nil {
 		panic(fmt.Sprintf("%q is not a size: %v", text, err))

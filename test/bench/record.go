@@ -119,7 +119,8 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// percentile returns the smallest value that is greater than or equal to percent % of the values.
+// percentile returns the smallest value that is greater than or equal to percent % of the values. It panics if there
+// are no values.
 func percentile(values []float64, percent float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, int(math.Ceil(float64(len(sorted))*percent/100))-1)]

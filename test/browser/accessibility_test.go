@@ -10,7 +10,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// undecided has the reasons of axe for which it cannot decide a rule on this page, and says why the page complies.
+// undecided lists the messages of axe for rules that it cannot decide on this page. Each value says why the page
+// complies.
 var undecided = map[string]string{
 	"Element content is too short to determine if it is actual text content": "the label of a switch can be one digit; " +
 		"longer labels have the same colors",
@@ -75,7 +76,8 @@ func eachScreen(t *testing.T, tab tab, check func(t *testing.T)) {
 	}
 }
 
-// checkAccessibility runs all rules of axe-core. A rule that axe cannot decide is an error, too, except for known reasons.
+// checkAccessibility runs all rules of axe-core. A rule that axe cannot decide is also an error, except for the
+// messages in undecided.
 func checkAccessibility(t *testing.T, tab tab) {
 	t.Helper()
 	await(t, tab, transitionsHaveEnded)

@@ -79,8 +79,8 @@ func TestOperatorTurnsSwitchDown(t *testing.T) {
 	await(t, other, fmt.Sprintf("document.getElementById('events').innerText.includes(%q)", event))
 }
 
-// timeUp watches a switch that is down, in the namespace default. The channel gets the time from when a user turns it
-// up until the operator turns it down. A slow browser does not change this time.
+// timeUp watches a switch in the namespace default, which must be down. The returned channel receives the time between
+// two events: a user turns the switch up, and the operator turns it down. A slow browser does not change this time.
 func (e *environment) timeUp(t *testing.T, name string) <-chan time.Duration {
 	t.Helper()
 	events, err := e.admin.Watch(t.Context(), &v1beta1.SwitchList{}, client.InNamespace(metav1.NamespaceDefault),
@@ -120,7 +120,8 @@ func TestErrorIsShown(t *testing.T) {
 	await(t, tab, `document.getElementById('error').innerText === ''`)
 }
 
-// TestReconnect cuts the connection between the page and its server. Meanwhile a Machine disappears.
+// TestReconnect cuts the connection between the page and its server. While it is cut, a Machine is deleted. After the
+// reconnect, the page must not show this Machine.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	e := use(t)
@@ -187,7 +188,7 @@ func TestManyMachines(t *testing.T) {
 			t.Errorf("the page is %d px wide, want at most %d", got, width)
 		}
 	}
-	// The slash prevents a match of the Namespace, whose random name can begin with many-99.
+	// The slash excludes matches in the name of the namespace, because this random name can begin with many-99.
 	do(t, tab, chromedp.SendKeys(chromedp.CSS("#filter"), "/many-99"))
 	await(t, tab, `[...document.querySelectorAll('.machine')].filter(m => !m.hidden).length === 1`)
 	clicked := time.Now()
@@ -222,7 +223,7 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// transitionsHaveEnded is a JavaScript expression.
+// transitionsHaveEnded is a JavaScript expression that is true when no CSS transition runs.
 const transitionsHaveEnded = `document.getAnimations().every(a => !(a instanceof CSSTransition))`
 
 // applySamples applies the same samples as the demo.

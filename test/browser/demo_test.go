@@ -40,7 +40,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// A terminal runs make demo, and keeps what it prints.
+// A terminal runs make demo, and keeps its output.
 type terminal struct {
 	clone    string // the folder of the demo's source
 	keyboard io.Writer
@@ -111,7 +111,7 @@ func (d *terminal) url(t *testing.T) string {
 // stop presses Ctrl-C, and waits for the end of the demo.
 func (d *terminal) stop(t *testing.T) {
 	t.Helper()
-	_, _ = io.WriteString(d.keyboard, "\x03") // after the end, nothing reads it
+	_, _ = io.WriteString(d.keyboard, "\x03") // fails if the demo has already ended
 	select {
 	case <-d.ended:
 	case <-time.After(patience):

@@ -45,7 +45,7 @@ const repository = "../.."
 // slow.
 const patience = 2 * time.Minute
 
-// delay is the time that a switch stays up at least.
+// delay is the minimum time that a switch stays up.
 const delay = 2 * time.Second
 
 // environment is a control plane with the operator, the page and a browser. All tests share it.
@@ -103,7 +103,8 @@ func requireBrowser(t *testing.T) {
 	}
 }
 
-// npmScript returns a file of a package in hack/tools/axe. It skips the test if the package is missing.
+// npmScript returns the content of a file in an npm package that make axe has downloaded. If the package is missing,
+// npmScript calls missing.
 func npmScript(t *testing.T, path ...string) string {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join(append([]string{repository, "bin", "axe", "node_modules"}, path...)...))
@@ -116,7 +117,7 @@ func npmScript(t *testing.T, path ...string) string {
 	return string(script)
 }
 
-// use returns the environment. It skips the test if there is no browser.
+// use returns the environment. If there is no browser, use calls missing.
 func use(t *testing.T) *environment {
 	t.Helper()
 	requireBrowser(t)
@@ -230,7 +231,7 @@ func (e *environment) startBrowser(ctx context.Context, dir string) error {
 // tab is the context of a browser tab.
 type tab struct{ context.Context }
 
-// open opens the page at url in a new tab, and returns when the page shows the state.
+// open opens the page at url in a new tab. It returns when the page is connected to its server.
 func (e *environment) open(t *testing.T, url string) tab {
 	t.Helper()
 	tab := e.newTab(t)
@@ -251,8 +252,8 @@ func (e *environment) newTab(t *testing.T) tab {
 	return tab{ctx}
 }
 
-// recordUps adds the name of each switch that is turned up to the JavaScript variable ups. On a busy computer, await could
-// miss a switch that is up for two seconds.
+// recordUps is a script that adds the name of each switch that is turned up to the JavaScript variable ups. Without it,
+// await could miss a switch that is up for only two seconds while the computer is busy.
 const recordUps = `window.ups = new Set();
 new MutationObserver(changes => {
 	for (const {target} of changes) if (target.ariaChecked === 'true') ups.add(target.title);
@@ -269,7 +270,8 @@ func do(t *testing.T, tab tab, actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// evaluate returns the value of a JavaScript expression in a tab. It waits for a promise.
+// evaluate returns the value of a JavaScript expression in a tab. If the value is a promise, evaluate waits for its
+// result.
 func evaluate[T any](t *testing.T, tab tab, expression string) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(tab, patience)
@@ -291,10 +293,10 @@ func await(t *testing.T, tab tab, expression string) {
 	}
 }
 
-// wasUp is a JavaScript expression that is true, once, if a switch was turned up after the page was opened.
+// wasUp returns a JavaScript expression. It is true, once, if a switch was turned up after the page was opened.
 func wasUp(name string) string { return fmt.Sprintf("ups.delete(%q)", name) }
 
-// isDown is a JavaScript expression that is true if a switch exists and is down.
+// isDown returns a JavaScript expression. It is true if a switch exists and is down.
 func isDown(name string) string {
 	return fmt.Sprintf(`document.querySelector('button[aria-label="%s"]')?.getAttribute('aria-checked') === 'false'`, name)
 }

@@ -19,11 +19,11 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A span is a part of the strip of the week, in hours since its beginning.
+// A span is a part of the strip that shows a week. From and To are hours since the start of the week.
 type span struct{ From, To float64 }
 
-// TestWeek checks the strip of a Deployment that runs from 07:00 to 20:00. Then the Deployment gets another schedule, and
-// the page shows that the operator has stopped it.
+// TestWeek checks the strip of a Deployment that runs from 07:00 to 20:00. Then the Deployment gets another schedule.
+// The page must show that the operator has stopped the Deployment.
 func TestWeek(t *testing.T) {
 	t.Parallel()
 	e := use(t)
@@ -119,7 +119,7 @@ func inWeek(expression string) string {
 	})()`
 }
 
-// checkSpans compares the times at which the workload runs with their positions on the screen.
+// checkSpans checks that the strip shows the wanted times at which the workload runs.
 func checkSpans(t *testing.T, tab tab, want []span) {
 	t.Helper()
 	got := evaluate[[]span](t, tab, inWeek(`[...workload.querySelectorAll('.strip .runs')].map(node => {

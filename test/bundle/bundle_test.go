@@ -98,8 +98,8 @@ func TestValidators(t *testing.T) {
 	}
 }
 
-// TestOwnedVersions compares the versions in the CRDs with those in the ClusterServiceVersion, where the newest version
-// of each kind must be first.
+// TestOwnedVersions compares the versions in the CRDs with those in the ClusterServiceVersion. In the
+// ClusterServiceVersion, the newest version of each kind must be first.
 func TestOwnedVersions(t *testing.T) {
 	bundle := load(t)
 	var inCRDs, owned []string
@@ -159,7 +159,7 @@ func TestDescriptors(t *testing.T) {
 	schemas(load(t), func(api operatorsv1alpha1.CRDDescription, schema *apiextensionsv1.JSONSchemaProps) {
 		spec, status := schema.Properties["spec"], schema.Properties["status"]
 		want := map[string][]string{"spec": paths(&spec, ""), "status": slices.DeleteFunc(paths(&status, ""), func(path string) bool {
-			return strings.HasPrefix(path, "conditions[") // every condition has these
+			return strings.HasPrefix(path, "conditions[") // every condition has these fields
 		})}
 		got := map[string][]string{}
 		for _, d := range api.SpecDescriptors {
@@ -184,8 +184,8 @@ func TestDescriptors(t *testing.T) {
 	})
 }
 
-// TestExamples checks that each owned version of a kind has one example, in the same order, so that an example of v1beta1
-// is first. A user edits an example, so it must have only few fields. TestOnAPIServer creates all examples.
+// TestExamples checks that each owned version of a kind has one example, in the same order. So an example of v1beta1 is
+// first. Users edit the examples, so each example must have only a few fields. TestOnAPIServer creates all examples.
 func TestExamples(t *testing.T) {
 	bundle := load(t)
 	var examples []unstructured.Unstructured
@@ -421,8 +421,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestDescription checks that the description begins with the use case, as the text on the tile does. It must also say
-// which permissions each controller needs, and how to remove them.
+// TestDescription checks that the first sentence of the description and the text on the tile name the use case. The
+// description must also list the permissions of each controller, and how to stop it.
 func TestDescription(t *testing.T) {
 	csv := load(t).CSV
 	first, _, _ := strings.Cut(csv.Spec.Description, ".")

@@ -95,7 +95,7 @@ func TestScorecard(t *testing.T) {
 			for _, result := range status.Results {
 				suggestions := result.Suggestions
 				if result.Name == "olm-status-descriptors" {
-					suggestions = nil // it suggests a status in the examples, which users would have to delete
+					suggestions = nil // the test suggests a status in the examples, but users would have to delete it
 				}
 				if result.State != scorecardv1alpha3.PassState || len(result.Errors) > 0 || len(suggestions) > 0 {
 					t.Errorf("%s: %s, errors %q, suggestions %q", result.Name, result.State, result.Errors, suggestions)

@@ -36,7 +36,7 @@ func match(t *testing.T, name, pattern string) string {
 	return found[1]
 }
 
-// versioned returns the files that contain versions which developers edit by hand.
+// versioned returns the files in which developers write versions by hand.
 func versioned(t *testing.T) []string {
 	t.Helper()
 	files := []string{"Dockerfile", "catalog.Dockerfile", "README.md", "CONTRIBUTING.md"}

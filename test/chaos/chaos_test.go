@@ -36,7 +36,8 @@ var (
 	seed  = flag.Uint64("seed", 1, "seed of the order of disturbances and of the users' requests; timing still varies")
 )
 
-// maxLag limits how old the data may be that the operator acts on. Each suspension and each disconnection is shorter.
+// maxLag is the lag of the invariant checker: the operator may act on data that became outdated less than maxLag ago.
+// Each suspension and each disconnection is shorter.
 const maxLag = time.Minute
 
 // A chaos is one test run: a world, its users and the recorded revisions.
@@ -107,7 +108,8 @@ func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
 	}
 }
 
-// record starts the recording of all revisions. It also writes them to a file in the folder of the operator's logs.
+// record starts the recording of all revisions. It also creates the file history.jsonl in the folder of the logs, to
+// which see writes each revision.
 func (c *chaos) record() {
 	file, err := os.Create(filepath.Join(c.logs, "history.jsonl"))
 	if err != nil {
@@ -126,6 +128,7 @@ func (c *chaos) record() {
 	}
 }
 
+// see checks a revision, counts it by its author, and writes it to history.jsonl.
 func (c *chaos) see(r invariants.Revision) {
 	c.checker.Add(r)
 	c.revisions++
@@ -264,7 +267,8 @@ func (c *chaos) settle() {
 	c.t.Logf("all Machines and switches converged after %.0fs", time.Since(began).Seconds())
 }
 
-// wrong returns an error for each Machine and switch that has not converged.
+// wrong describes each Machine and switch that has not converged. It is nil if all have converged. err is the error of
+// a list request.
 func (c *chaos) wrong(ctx context.Context) (wrong, err error) {
 	all, switches := &v1beta1.MachineList{}, &v1beta1.SwitchList{}
 	if err := errors.Join(c.admin.List(ctx, all), c.admin.List(ctx, switches)); err != nil {

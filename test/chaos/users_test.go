@@ -32,13 +32,13 @@ const (
 	answerTimeout = 15 * time.Second
 )
 
-// users sends random requests for Machines and switches. It does not retry rejected requests.
+// users sends random requests for Machines and switches. It does not retry failed requests.
 type users struct {
 	client client.Client
 
 	mu         sync.Mutex
 	sent       map[string]int // the number of requests of each kind
-	rejected   map[string]int // the number of rejected requests of each kind
+	rejected   map[string]int // the number of failed requests of each kind
 	unexpected error          // errors that the API server must never return
 }
 
@@ -103,8 +103,8 @@ func (u *users) act(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// count counts a request. If the API server has rejected it, count also counts the rejection and keeps an unexpected
-// error.
+// count counts a request. If the request failed, count also adds it to rejected. It keeps the error if the API server
+// must never return it.
 func (u *users) count(what string, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -164,10 +164,10 @@ func (u *users) raise(ctx context.Context, random *rand.Rand) error {
 	return u.patch(ctx, &v1beta1.Machine{ObjectMeta: u.key(random)}, `{"spec":{"position":"up"}}`)
 }
 
-// settledSwitch returns a random switch that was not turned down recently. The users of this test relabel and delete only
-// these switches. The operator records a flip first in the switch, and later in the Machine. If the operator is killed
-// between the two writes and a user removes the switch, no object records the flip. Then the next flip could be too
-// early.
+// settledSwitch returns a random switch that was not turned down recently. The users of this test relabel and delete
+// only these switches. The operator records a flip first in the switch, and later in the Machine. If the operator is
+// killed between the two writes and a user removes the switch, no object records the flip. Then the next flip could be
+// too early.
 func (u *users) settledSwitch(ctx context.Context, random *rand.Rand) (*v1beta1.Switch, error) {
 	sw := &v1beta1.Switch{ObjectMeta: u.switchKey(random)}
 	if err := u.client.Get(ctx, client.ObjectKeyFromObject(sw), sw); err != nil {

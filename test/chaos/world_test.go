@@ -156,7 +156,7 @@ type replica struct {
 
 	world                   *world
 	command                 cluster.Command
-	webhooks, probes, gauge string // addresses
+	webhooks, probes, gauge string // addresses of the webhooks, the health probes and the metrics
 	starts                  int
 }
 

@@ -12,7 +12,7 @@ import (
 var wrongValues = []struct{ reason, set, want string }{
 	{"an unknown value", "replica=1", "additional properties 'replica' not allowed"},
 	{"an unknown controller", "controllers.machines.enabled=true", "at '/controllers': additional properties 'machines' not allowed"},
-	{"no number", "replicas=two", "at '/replicas': got string, want integer"},
+	{"a text instead of a number", "replicas=two", "at '/replicas': got string, want integer"},
 	{"no Pods", "replicas=0", "at '/replicas': minimum: got 0, want 1"},
 	{"an unknown mode", "certificates.mode=cert-manager", "at '/certificates/mode': value must be one of 'self', 'certManager', 'secret'"},
 	{"an issuer without name", "certificates.issuerRef.kind=ClusterIssuer", "at '/certificates/issuerRef': properties 'name' required, if 'kind' exists"},
@@ -26,20 +26,20 @@ var wrongValues = []struct{ reason, set, want string }{
 	{"an annotation with a space", "ingress.annotations.foo bar=x", "at '/ingress/annotations': additional properties 'foo bar' not allowed"},
 	{"a class with a capital", "ingress.classes={Nginx}", "at '/ingress/classes/0': 'Nginx' does not match pattern"},
 	{"the port of the webhooks", "metrics.port=9443", "at '/metrics/port'"},
-	{"no port", "metrics.port=65536", "at '/metrics/port': maximum: got 65,536, want 65,535"},
+	{"a port that is too large", "metrics.port=65536", "at '/metrics/port': maximum: got 65,536, want 65,535"},
 	{"a tag in the repository", "image.repository=registry.example.com/useless:v1", "at '/image/repository': "},
 	{"a digest without algorithm", "image.digest=0123", "at '/image/digest': '0123' does not match pattern"},
 	{"an unknown pull policy", "image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of '', 'Always', 'IfNotPresent', 'Never'"},
-	{"a unit of Kubernetes", "goMemLimit=200Mi", "at '/goMemLimit': '200Mi' does not match pattern"},
+	{"Mi is a unit of Kubernetes; Go has MiB", "goMemLimit=200Mi", "at '/goMemLimit': '200Mi' does not match pattern"},
 	{"a number as label", "podLabels.build=7", "at '/podLabels/build': got number, want string"},
 	{"a flag that the chart sets", "extraArgs={--controllers=ingress}", "extraArgs: instead of --controllers=ingress, set controllers"},
-	{"two replicas without leader election", "extraArgs={--leader-elect=false}", "extraArgs: --leader-elect=false contradicts other objects"},
+	{"the default of two replicas, without leader election", "extraArgs={--leader-elect=false}", "extraArgs: --leader-elect=false contradicts other objects"},
 	{"a port that no Service has", "extraArgs={--webhook-port=9444}", "extraArgs: --webhook-port=9444 contradicts other objects"},
-	{"the operator would not start: the annotation sets the class by which the operator selects",
+	{"an annotation that changes the class, with a selection by class",
 		"controllers.ingress.enabled=true,ingress.classes={nginx},ingress.annotations.kubernetes\\.io/ingress\\.class=nginx",
 		"ingress.classes cannot be used with the annotation kubernetes.io/ingress.class"},
 	{"a variable that the chart sets", "extraEnv[0].name=GOMEMLIMIT", "at '/extraEnv/0/name'"},
-	{"the identity of the leader", "extraArgs={--pod-uid=1}", "extraArgs: --pod-uid=1 contradicts other objects"},
+	{"a flag that identifies the leader", "extraArgs={--pod-uid=1}", "extraArgs: --pod-uid=1 contradicts other objects"},
 	{"no controllers", "controllers.machine.enabled=false,controllers.schedule.enabled=false,controllers.virtualmachine.enabled=false", "controllers: enable at least one controller"},
 	{"no Secret", "certificates.mode=secret", "certificates.secretName is required if certificates.mode is secret"},
 	{"no CA certificate", "certificates.mode=secret,certificates.secretName=mine", "certificates.caBundle is required if certificates.mode is secret"},
@@ -59,7 +59,7 @@ func TestWrongValues(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			t.Parallel()
 			if out, err := helmTemplate(t, namespace, c.set); err == nil {
-				t.Errorf("--set %s: helm renders %d bytes", c.set, len(out))
+				t.Errorf("--set %s: helm accepts it and renders %d bytes, want the error %q", c.set, len(out), c.want)
 			} else if !strings.Contains(err.Error(), c.want) {
 				t.Errorf("--set %s: got the error %v, want %q", c.set, err, c.want)
 			}

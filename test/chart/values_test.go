@@ -91,7 +91,8 @@ var selections = []struct {
 	{"a parent chart sets values for all its charts", []string{"global.foo=bar", "enabled=true"}, nil},
 }
 
-// TestValuesSelectObjects compares the objects with some values with the objects with default values.
+// TestValuesSelectObjects renders the chart with some values, and compares the objects with those of the default
+// values.
 func TestValuesSelectObjects(t *testing.T) {
 	defaults := rendered(t)
 	for _, c := range selections {
@@ -120,10 +121,10 @@ func TestValuesSelectObjects(t *testing.T) {
 
 const caBundle = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----"
 
-// secretMode selects a certificate of the user.
+// secretMode sets the values for a certificate of the user.
 var secretMode = []string{"certificates.mode=secret", "certificates.secretName=mine", "certificates.caBundle=" + caBundle}
 
-// TestSecretMode checks that the API server trusts the certificate of the user, and that the Pods have it.
+// TestSecretMode checks that the API server trusts the certificate of the user, and that the Pods mount it.
 func TestSecretMode(t *testing.T) {
 	t.Parallel()
 	objects := rendered(t, secretMode...)
@@ -191,7 +192,7 @@ func TestCRDsAreKept(t *testing.T) {
 	}
 }
 
-// flags lists --set flags with the flags of the operator that they add and remove.
+// flags lists --set flags of helm, and the flags of the operator that they add and remove.
 var flags = []struct {
 	reason  string
 	set     []string
@@ -220,8 +221,7 @@ var flags = []struct {
 	{"the user's certificate", secretMode, nil, []string{"--self-managed-certs"}},
 }
 
-// TestFlags checks the flags of the operator for each example and for some values. The operator itself must accept the
-// flags.
+// TestFlags checks the flags of the operator for each entry of flags. The operator itself must accept the flags.
 func TestFlags(t *testing.T) {
 	manager, err := executable.BuildManager()
 	if err != nil {
@@ -245,7 +245,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestServeV1alpha1 checks that the value changes only v1alpha1 of Machines and Switches.
+// TestServeV1alpha1 checks that crds.serveV1alpha1=false disables v1alpha1 of Machines and Switches, and no other
+// version.
 func TestServeV1alpha1(t *testing.T) {
 	const group = "useless.container.training"
 	served := map[string]any{}
@@ -303,7 +304,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// TestAdditions checks the values that add labels or annotations. Those of the chart must stay.
+// TestAdditions checks the values that add labels or annotations. The chart's own labels and annotations must remain.
 func TestAdditions(t *testing.T) {
 	const deployment = "Deployment useless-controller-manager"
 	for _, c := range []struct {
@@ -354,7 +355,8 @@ func TestExtraEnv(t *testing.T) {
 	}
 }
 
-// TestExamples renders each file in ci, as make helm-lint does. The README of the chart contains these files.
+// TestExamples runs helm lint with each file in ci, as make helm-lint does. The README of the chart contains these
+// files.
 func TestExamples(t *testing.T) {
 	examples, err := filepath.Glob(installer.Chart + "/ci/*-values.yaml")
 	if err != nil || len(examples) == 0 {

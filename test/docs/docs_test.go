@@ -31,10 +31,10 @@ const (
 
 var update = flag.Bool("update", false, "write the lines of the linked declarations into docs/tour.md")
 
-// TestReferences checks all pages. A link to a Go file whose text is code, such as [`Machine.Reconcile`](machine.go),
-// must name a declaration in this file. If the link has lines, they must be the lines of this declaration. A link whose
-// text begins with a digit is a quotation: its text must be in the linked page. A number in the text of a link to an
-// issue must be the number of the issue.
+// TestReferences checks all pages. If the text of a link to a Go file is code, such as
+// [`Machine.Reconcile`](machine.go), the Go file must declare this name. If the link has line numbers, they must be the
+// lines of the declaration. If the text of a link begins with a digit, the linked page must contain the text. If the
+// text of a link to an issue has a number, this must be the number of the issue.
 func TestReferences(t *testing.T) {
 	if *update {
 		updateLines(t)
@@ -44,8 +44,8 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// TestTourNamesDeclarations checks that each link to a Go file in the tour leads to the lines of a declaration, so that
-// TestReferences checks it.
+// TestTourNamesDeclarations checks that each link to a Go file in the tour has a name in code and line numbers. Only
+// then does TestReferences compare the line numbers with the declaration.
 func TestTourNamesDeclarations(t *testing.T) {
 	links := 0
 	for _, l := range link.FindAllStringSubmatch(prose(read(t, os.DirFS(repository), tour)), -1) {
@@ -62,7 +62,7 @@ func TestTourNamesDeclarations(t *testing.T) {
 	}
 }
 
-// updateLines writes the present lines of declarations into the links of the tour.
+// updateLines writes the current lines of declarations into the links of the tour.
 func updateLines(t *testing.T) {
 	t.Helper()
 	files := os.DirFS(repository)
@@ -247,7 +247,8 @@ func pages(t *testing.T, files fs.FS) (found []string) {
 // prose returns a page without its code blocks.
 func prose(text string) string { return fence.ReplaceAllString(text, "") }
 
-// checkLink returns what is wrong with a relative link, or an empty string.
+// checkLink returns what is wrong with a link, or an empty string. Of links to other sites, it checks only those to
+// issues.
 func checkLink(t *testing.T, files fs.FS, page, text, target string) string {
 	t.Helper()
 	if scheme.MatchString(target) {

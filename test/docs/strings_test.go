@@ -41,7 +41,7 @@ func TestWordsInStrings(t *testing.T) {
 	}
 }
 
-// avoidedWords matches the words in the lists of hack/vale.
+// avoidedWords returns a regular expression that matches the words in the lists of hack/vale. It ignores letter case.
 func avoidedWords(t *testing.T) *regexp.Regexp {
 	t.Helper()
 	var words []string

@@ -20,8 +20,9 @@ import (
 	"container.training/useless/test/internal/slowclient"
 )
 
-// sharedAlerts returns the alerts that checkPrometheus lets fire beside other checks, with the labels that they must
-// have. operator and workloads are the namespaces of the operator and of the objects that cause the alerts.
+// sharedAlerts returns the alerts that fire in checkPrometheus while other checks run. Each value has the labels that
+// the alert must have. operator and workloads are the namespaces of the operator and of the objects that cause the
+// alerts.
 func sharedAlerts(operator, workloads string) map[string]string {
 	return map[string]string{
 		"UselessMachinesNotScaled":    in(operator),
@@ -40,7 +41,7 @@ var exclusiveAlerts = []string{
 	"UselessWebhookFails", "UselessWebhookSlow",
 }
 
-// alertCauses are objects that let alerts fire. A Pod has the name that a VirtualMachine needs. A Machine has more
+// alertCauses are objects that cause alerts. A Pod has the name that a VirtualMachine needs. A Machine has more
 // switches than the quota allows. The schedule of a Deployment is invalid. The API server rejects the stop of a
 // StatefulSet. The other VirtualMachine and the other Deployment have no faults.
 var alertCauses = `
@@ -74,9 +75,9 @@ spec:
   flip: {delaySeconds: 0, intervalSeconds: 0}
 `
 
-// provoke turns switches up, and lets alerts fire. The recorded time of a stop is changed twice, so that the stop is
-// due again, and late. Each change also updates the savings. The first one creates their series, the second one
-// increases them. provoke returns the namespace of the objects that cause alerts.
+// provoke turns switches up, and causes alerts. Twice, it sets the recorded time of the last stop to 30 hours ago, so
+// that the stop is due again, and late. Each change also updates the savings: the first one creates their series, and
+// the second one increases them. provoke returns the namespace of the objects that cause alerts.
 func (p *scraper) provoke(t *testing.T) (namespace string) {
 	t.Helper()
 	namespace = newNamespace(t, "alerts")
@@ -101,9 +102,9 @@ func (p *scraper) provoke(t *testing.T) (namespace string) {
 	return namespace
 }
 
-// rejectUpdates lets the API server reject updates of a resource in a namespace, unless they satisfy a CEL expression.
-// It returns when the API server rejects probe, a kubectl command. The function that it returns allows the updates
-// again.
+// rejectUpdates makes the API server reject updates of a resource in a namespace, unless they satisfy a CEL expression.
+// probe is a kubectl command for such an update. rejectUpdates returns when the API server rejects it. The returned
+// function allows the updates again.
 func rejectUpdates(t *testing.T, namespace, group, resource, expression string, probe ...string) (allow func()) {
 	t.Helper()
 	name := namespace + "-" + resource
@@ -136,8 +137,8 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 	return allow
 }
 
-// rejectOperator lets the API server reject the operator's updates of a resource in a namespace. object is one of
-// them.
+// rejectOperator makes the API server reject the operator's updates of a resource in a namespace. object is the name of
+// an object of this resource, for the probe.
 func rejectOperator(t *testing.T, namespace, group, resource, object string) (allow func()) {
 	t.Helper()
 	accounts := "system:serviceaccounts:" + system
@@ -146,7 +147,8 @@ func rejectOperator(t *testing.T, namespace, group, resource, object string) (al
 		"--as=probe", "--as-group=system:masters", "--as-group="+accounts)
 }
 
-// checkMonitoring lets exclusiveAlerts fire, one after the other.
+// checkMonitoring makes the exclusiveAlerts fire, one after the other. On a cluster without the node of make e2e, it
+// only checks the rotation of the certificate.
 func checkMonitoring(t *testing.T) {
 	t.Helper()
 	if node == "" {
@@ -207,7 +209,7 @@ func (p *scraper) stopOperator(t *testing.T) {
 }
 
 // turnUpLater turns all switches of a new Machine up. It returns when the operator has noticed them, before they are
-// due.
+// due. All switches are due at the returned time or earlier.
 func turnUpLater(t *testing.T, namespace string) (due time.Time) {
 	t.Helper()
 	const delay = 15 * time.Second
@@ -222,8 +224,8 @@ func turnUpLater(t *testing.T, namespace string) (due time.Time) {
 	return time.Now().Add(delay)
 }
 
-// blockWebhook lets the webhooks of a Pod fail until the alerts fire. The first time creates the series of the errors,
-// the second time increases it.
+// blockWebhook makes the webhooks of a Pod fail until the alerts fire. The first failure creates the series of the
+// errors, and the second failure increases it.
 func (p *scraper) blockWebhook(t *testing.T) {
 	t.Helper()
 	address := net.JoinHostPort(operatorPods(t, system)[0].Status.PodIP, "9443")

@@ -29,8 +29,8 @@ const packageName = "useless-operator"
 // crds are the names of the operator's CustomResourceDefinitions.
 var crds = []string{"machines.useless.container.training", "switches.useless.container.training", "virtualmachines.cloudnative.tw"}
 
-// Images that must be in the registry. The tests name them in the arguments of operator-sdk, because its default images
-// are on the internet.
+// Images that must be in the registry. The tests name them in the arguments of operator-sdk, because operator-sdk's
+// default images are on the internet.
 const (
 	opmImage     = "operator-framework/opm:v1.65.0"
 	busyboxImage = "library/busybox:1"
@@ -40,7 +40,7 @@ const (
 func TestBundle(t *testing.T) {
 	must(t, "kubectl", "create", "namespace", system)
 	t.Cleanup(func() { sweep(t) })
-	runDocumented(t, "export SSL_CERT_FILE=", "ca.crt", "$SSL_CERT_FILE") // on a node, make e2e has set the variable
+	runDocumented(t, "export SSL_CERT_FILE=", "ca.crt", "$SSL_CERT_FILE") // make e2e has set it for its own node
 	checkSucceeded(t, system, currentVersion)
 
 	checkOperator(t, system)
@@ -84,8 +84,8 @@ func bundleImage(version string) string {
 	return registry + "/useless-operator-bundle:v" + version
 }
 
-// checkSucceeded waits until OLM has installed a version and does not change its objects any more. Before that, the
-// phase Succeeded can end again, because OLM can execute an InstallPlan twice, see awaitInstallPlans.
+// checkSucceeded waits until OLM has installed a version and no longer changes its objects. It checks the phase
+// Succeeded twice. The phase can end again when OLM executes an InstallPlan a second time, see awaitInstallPlans.
 func checkSucceeded(t *testing.T, namespace, version string) {
 	t.Helper()
 	csv := "clusterserviceversion/" + packageName + ".v" + version
@@ -104,10 +104,10 @@ func checkSucceeded(t *testing.T, namespace, version string) {
 }
 
 // awaitInstallPlans waits until OLM has executed the approved InstallPlans for the last time. OLM reads an InstallPlan
-// from a cache. If the cache does not show the result of an execution yet, OLM executes the InstallPlan again. This
-// removes the CA certificates from the CustomResourceDefinitions until OLM adds them again, and it creates deleted
-// objects again. The executions of an InstallPlan follow each other. So if OLM has logged that it read the phase
-// Complete, it does not execute this InstallPlan again.
+// from a cache. If the cache does not show the result of an execution yet, OLM executes the InstallPlan again. The
+// second execution removes the CA certificates from the CustomResourceDefinitions until OLM adds them again. It also
+// creates deleted objects again. OLM never executes an InstallPlan twice at the same time. So if OLM has logged that it
+// read the phase Complete, it does not execute this InstallPlan again.
 func awaitInstallPlans(t *testing.T, namespace string) {
 	t.Helper()
 	for _, plan := range get[operatorsv1alpha1.InstallPlanList](t, "-n", namespace, "installplans").Items {

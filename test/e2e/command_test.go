@@ -54,16 +54,17 @@ func mustRead(t *testing.T, stdin string, command ...string) string {
 	return output
 }
 
-// runDocumented runs the commands that documented returns. They must succeed. It returns their combined output.
+// runDocumented runs the commands that documented returns, and returns their combined output. The commands must
+// succeed.
 func runDocumented(t *testing.T, begins string, replacements ...string) string {
 	t.Helper()
 	script := strings.Join(documented(t, begins, replacements...), "\n")
 	return must(t, "bash", "-e", "-c", script)
 }
 
-// documented returns commands of docs/installing.md: the first command that begins with a text, and the commands after
-// it in its block. It replaces the name of the registry, and the old texts in replacements by the new ones. The block
-// must contain all old texts.
+// documented returns commands of docs/installing.md: the first command with the prefix begins, and the commands after
+// it in its block. It replaces the name of the registry. replacements are pairs of an old and a new text. The block
+// must contain each old text.
 func documented(t *testing.T, begins string, replacements ...string) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "installing.md"))

@@ -52,7 +52,7 @@ func leader(t *testing.T, namespace string) string {
 	return holder
 }
 
-// checkKills turns all switches of a machine up. While the leader turns them down, it kills the leader. It repeats this
+// checkKills turns all switches of a machine up, and kills the leader while the leader turns them down. It repeats this
 // ten times. Then all switches must be down.
 func checkKills(t *testing.T, namespace string) {
 	t.Helper()
@@ -92,7 +92,8 @@ func checkAPIServerRestart(t *testing.T, namespace string) {
 		t.Skip("this test kills the API server only on the node that make e2e starts")
 	}
 	// Namespaces of earlier tests may still be in deletion. After its restart, the API server may return a list of
-	// kinds without CustomResourceDefinitions. Kubernetes could then remove a namespace that still has Machines.
+	// kinds without the kinds of CustomResourceDefinitions. Kubernetes could then remove a namespace that still has
+	// Machines.
 	must(t, "kubectl", "wait", "--for=delete", newMachines, "--all", "--all-namespaces", "--timeout=2m")
 	user := newNamespace(t, "restart")
 	checkInvariants(t, user)

@@ -24,7 +24,7 @@ import (
 func TestHelm(t *testing.T) {
 	restricted := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + system + `","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`
 	mustRead(t, restricted, "kubectl", "create", "-f", "-")
-	defer uninstallChart(t) // not a cleanup, because helm commands end with the context of the test
+	defer uninstallChart(t) // not a cleanup: the context of the test ends before cleanups, and helm needs it
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	repository, _, _ := strings.Cut(operatorImage(), ":v"+currentVersion)
 	if err := os.WriteFile(values, []byte("image: {repository: "+repository+"}\n"), 0o600); err != nil {
@@ -77,8 +77,8 @@ func ownCertificate(t *testing.T) (flags []string) {
 	return []string{"--set=certificates.mode=secret,certificates.secretName=mine", "--set-file=certificates.caBundle=" + certFile}
 }
 
-// helm runs a helm command for the release useless, and returns its output. A warning of helm or of the API server fails
-// the test.
+// helm runs a helm command for the release useless, and returns its output. A warning of helm or of the API server
+// fails the test.
 func helm(t *testing.T, command string, args ...string) string {
 	t.Helper()
 	output, err := tryHelm(t, command, args...)

@@ -131,7 +131,7 @@ func uninstall(t *testing.T, installation string) {
 
 const certificates = "useless-webhook-server-cert"
 
-// checkRotation lets the operator renew a certificate that expires. Meanwhile, a client must be able to use both
+// checkRotation makes the operator renew a certificate that expires soon. Meanwhile, a client must be able to use both
 // versions. If whileExpiring is not nil, the operator cannot write the new certificate until whileExpiring returns.
 func checkRotation(t *testing.T, whileExpiring func()) {
 	t.Helper()
@@ -230,8 +230,8 @@ func parseCertificate(t *testing.T, text []byte) *x509.Certificate {
 	return certificate
 }
 
-// TestCertManager installs the overlay for cert-manager. The cluster has only cert-manager's CustomResourceDefinitions, so
-// the test issues the certificate and injects its CA, as cert-manager's controllers do.
+// TestCertManager installs the overlay for cert-manager. The cluster has only cert-manager's CustomResourceDefinitions.
+// So the test issues the certificate and injects its CA, as cert-manager's controllers do.
 func TestCertManager(t *testing.T) {
 	definitions := folder(t, "CERT_MANAGER_CRDS")
 	must(t, "kubectl", "apply", "--server-side", "-f", definitions)
@@ -253,7 +253,8 @@ func TestCertManager(t *testing.T) {
 	must(t, "kubectl", "get", "-n", user, oldMachines, "machine")
 }
 
-// issueCertificate creates the Secret that a Certificate of cert-manager names. It returns its CA certificate.
+// issueCertificate creates the Secret that a Certificate of cert-manager names. It returns the CA certificate of this
+// Secret.
 func issueCertificate(t *testing.T, name string) (ca []byte) {
 	t.Helper()
 	certificate := get[struct {

@@ -207,8 +207,8 @@ func checkAdmission(t *testing.T) {
 	}
 }
 
-// checkMetrics requests metrics without a token, with a token without permission, and with a token with permission. Like
-// Prometheus with the ServiceMonitor, it verifies the operator's certificate.
+// checkMetrics requests metrics without a token, with a token without permission, and with a token with permission.
+// Like Prometheus with the ServiceMonitor, it verifies the certificate of the operator.
 func checkMetrics(t *testing.T, namespace string) {
 	t.Helper()
 	user := newNamespace(t, "metrics")

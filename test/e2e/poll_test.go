@@ -133,17 +133,18 @@ func (p *poll) mustHaveFailedAtMost(t *testing.T, bound time.Duration) {
 	}
 }
 
-// clientRetries limits how long client-go repeats a request that the API server answers with Retry-After: 1. It repeats
-// the request ten times.
+// clientRetries is the longest time for which client-go repeats a request. If the API server answers with
+// "Retry-After: 1", client-go repeats the request ten times.
 const clientRetries = 10 * time.Second
 
 // listDelay is the time after an outage of gets in which lists can still fail. The API server reads all objects again
 // before it answers lists. It tries that every second.
 const listDelay = 2 * time.Second
 
-// mustHaveWaitedFor stops both polls. While the API server cannot convert objects, it asks clients to repeat a list, but
-// a get fails at once. So a list may fail only if an outage of gets in the same version, together with listDelay, is
-// longer than clientRetries. Two outages count as one if lists can still fail between them.
+// mustHaveWaitedFor stops both polls, and limits the outages of p, a poll of lists. gets is a poll of gets in the same
+// version. While the API server cannot convert objects, it rejects a get at once, but asks clients to repeat a list. So
+// a list may fail only if an outage of gets, together with listDelay, is longer than clientRetries. Two outages count
+// as one if lists can still fail between them.
 func (p *poll) mustHaveWaitedFor(t *testing.T, gets *poll) {
 	t.Helper()
 	gets.stop()

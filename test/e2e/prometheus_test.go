@@ -140,7 +140,7 @@ func (p *scraper) awaitAlert(t *testing.T, name, labels string) {
 	p.awaitSeries(t, fmt.Sprintf(`ALERTS{alertname=%q, alertstate="firing", %s}`, name, labels))
 }
 
-// in matches the label namespace of an alert.
+// in returns a PromQL matcher for the label namespace of an alert.
 func in(namespace string) string { return fmt.Sprintf("namespace=%q", namespace) }
 
 // silent returns "" if an alert fires.
@@ -152,8 +152,9 @@ func (p *scraper) silent(t *testing.T, alert string) string {
 	return ""
 }
 
-// checkPrometheus lets alerts fire, and queries all panels of the dashboard. Their values come from the checks that
-// run in parallel, and from the causes of the alerts. The last check replaces the CA certificate.
+// checkPrometheus makes alerts fire, and queries all panels of the dashboard. The values of the panels come from the
+// checks that run in parallel, and from the causes of the alerts. At the end, it replaces the CA certificate, so that
+// scrapes must fail.
 func checkPrometheus(t *testing.T, namespace string) {
 	t.Helper()
 	p := startPrometheus(t, namespace, 2)
@@ -208,7 +209,7 @@ func (p *scraper) awaitPanels(t *testing.T, titles ...string) {
 	}
 }
 
-// checkOptionalPanels lets the optional controllers write, and lets another client change an annotation.
+// checkOptionalPanels makes the optional controllers write, and changes an annotation as another client.
 func checkOptionalPanels(t *testing.T) {
 	t.Helper()
 	p := startPrometheus(t, system, 1)

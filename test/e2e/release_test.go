@@ -20,10 +20,10 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// The tests in this file install only the files in the folders of releases, and no other files of this repository.
-// make release-check pushes the images of the folders to the registry, and lists the folders in RELEASES, the oldest
-// release first. Each test installs the oldest release, and upgrades to the others. RELEASE is the folder of the release
-// that make release-check checks.
+// The tests in this file install only the files in the folders of releases, and no other files of this repository. make
+// release-check pushes the images of the folders to the registry. RELEASES lists the folders, the oldest release first.
+// Each test installs the oldest release, and upgrades to the others. RELEASE is the folder of the release that make
+// release-check checks.
 
 // releaseFolder is a folder that make release has made.
 type releaseFolder struct{ path, version string }
@@ -98,7 +98,7 @@ func readManifest(t *testing.T, path string) string {
 
 func TestReleaseHelm(t *testing.T) {
 	all := releases(t)
-	defer uninstallChart(t) // not a cleanup, because helm commands end with the context of the test
+	defer uninstallChart(t) // not a cleanup: the context of the test ends before cleanups, and helm needs it
 	checkReleases(t, all, func(r releaseFolder, _ bool) {
 		helm(t, "upgrade", filepath.Join(r.path, "useless-operator-"+r.version+".tgz"), "--install", "--create-namespace",
 			"--wait")
@@ -119,7 +119,7 @@ func TestReleaseBundle(t *testing.T) {
 }
 
 // TestReleaseCatalog upgrades only between releases that are in the newest catalog, because OLM upgrades only along a
-// channel. At least the checked release and the later one must be in it.
+// channel. This catalog must contain at least two releases: the checked release and the later one.
 func TestReleaseCatalog(t *testing.T) {
 	all := releases(t)
 	catalog := readManifest(t, filepath.Join(all[len(all)-1].path, "catalog.yaml"))

@@ -173,7 +173,7 @@ func (k scheduledKind) check(t *testing.T, namespace string) {
 		must(t, append([]string{"kubectl", "wait", "-n", namespace, "--timeout=1m"}, args...)...)
 	}
 	mustRead(t, k.manifest, "kubectl", "create", "-n", namespace, "-f", "-")
-	if !strings.HasPrefix(k.resource, "scaledobject/") { // no start has been recorded
+	if !strings.HasPrefix(k.resource, "scaledobject/") { // it has the state Started only after a scheduled start
 		wait(k.running)
 	}
 	if k.whileRunning != nil {
@@ -193,7 +193,7 @@ func (k scheduledKind) check(t *testing.T, namespace string) {
 	}
 }
 
-// clockTime formats the UTC time at an offset from now.
+// clockTime returns the UTC time at an offset from now, such as 07:30.
 func clockTime(from time.Duration) string { return time.Now().UTC().Add(from).Format("15:04") }
 
 func annotateSchedule(t *testing.T, namespace, resource, start, stop string) {

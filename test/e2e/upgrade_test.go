@@ -117,7 +117,7 @@ func checkAdopted(t *testing.T, namespace string, before v1beta1.SwitchList) {
 }
 
 // checkStored removes the operator, and then reads all machines in v1beta1. Without a conversion webhook, the API
-// server cannot convert them, so it returns the stored objects. So the check does not depend on a status that the
+// server cannot convert them, so it returns the stored objects. This check does not depend on a status that the
 // operator writes.
 func checkStored(t *testing.T, namespace string, count int) {
 	t.Helper()

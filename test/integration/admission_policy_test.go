@@ -77,6 +77,7 @@ func (f *policyTest) check(t *testing.T, denied string, do func(client.Client) e
 	}
 }
 
+// populate creates the objects that the requests change or delete.
 func (f *policyTest) populate(t *testing.T) {
 	t.Helper()
 	paused := map[string]string{v1beta1.PausedAnnotation: "true"}
@@ -128,7 +129,7 @@ func (f *policyTest) ownedByMachine() metav1.OwnerReference {
 	return *metav1.NewControllerRef(f.machine, v1beta1.GroupVersion.WithKind("Machine"))
 }
 
-// podOfVM returns the Pod that the operator would create for f.vm, with the given changes.
+// podOfVM returns the Pod that the operator would create for f.vm. Then it applies the given changes to the Pod.
 func (f *policyTest) podOfVM(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	resources := corev1.ResourceList{corev1.ResourceCPU: f.vm.Spec.Resource.CPU, corev1.ResourceMemory: f.vm.Spec.Resource.Memory}
 	pod := &corev1.Pod{

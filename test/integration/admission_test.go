@@ -64,15 +64,15 @@ func pausedMachine(t *testing.T, version, namespace, name string, set ...fields)
 	return u
 }
 
-// invalidInput is a Machine that must be rejected, with the expected error message.
+// invalidInput is an invalid Machine and the expected error message.
 type invalidInput struct {
 	reason     string
-	byWebhook  bool     // true if the webhook rejects it; false if the schema or a CEL rule rejects it
-	onlyUpdate bool     // rejected only on update; if false, also on create
-	base       fields   // of a valid Machine
-	bad        fields   // make the Machine invalid
+	byWebhook  bool     // true if the webhook rejects the Machine; false if the schema or a CEL rule rejects it
+	onlyUpdate bool     // true if only an update is invalid; false if a create is invalid too
+	base       fields   // fields of a valid Machine; nil for a Machine without a spec
+	bad        fields   // fields that make this Machine invalid
 	want       []string // parts of the message, with v1beta1 paths
-	onUpdate   []string // parts of the message on update, if they differ from want
+	onUpdate   []string // parts of the message on update; nil if they are the same as want
 }
 
 const (
@@ -451,14 +451,15 @@ func checkRejectedByWebhook(t *testing.T, err error, byWebhook bool) {
 	}
 }
 
-// TestBoundaryValuesAreAccepted uses the valid values closest to the values of TestInvalidMachinesAreRejected.
+// TestBoundaryValuesAreAccepted creates and updates Machines with valid values. Many of these values are next to the
+// invalid values of TestInvalidMachinesAreRejected.
 func TestBoundaryValuesAreAccepted(t *testing.T) {
 	useSharedCluster(t)
 	namespace := newNamespace(t)
 	for i, test := range []struct {
 		reason     string
-		onlyCreate bool
-		name       string
+		onlyCreate bool   // if false, the test also updates a Machine with good
+		name       string // of the Machine; generated if empty
 		good       fields
 	}{
 		{reason: "minimum count", good: fields{"spec.switches.count": "1"}},
@@ -545,7 +546,8 @@ func compareGood(t *testing.T, u *unstructured.Unstructured, good fields) {
 	}
 }
 
-// TestKubectlShowsEveryProblem creates a Machine with every error that only the webhook detects.
+// TestKubectlShowsEveryProblem creates a Machine with five errors that only the webhook detects. kubectl must print all
+// of them.
 func TestKubectlShowsEveryProblem(t *testing.T) {
 	useSharedCluster(t)
 	namespace := newNamespace(t)
@@ -606,7 +608,8 @@ func TestScaleIsValidated(t *testing.T) {
 func TestOverlappingSelectorsWarn(t *testing.T) {
 	useSharedCluster(t)
 	namespace := newNamespace(t)
-	// When these Machines have switches, the operator's cache contains the Machines.
+	// The webhook compares selectors with the Machines in the operator's cache. When a Machine has switches, the cache
+	// contains the Machine.
 	createMachine(t, namespace, "plain", nil)
 	createMachine(t, namespace, "front", func(spec *v1beta1.MachineSpec) {
 		spec.Switches.Selector = &v1beta1.LabelSelector{MatchLabels: map[string]v1beta1.LabelValue{"tier": "front"}}
@@ -828,7 +831,8 @@ func TestWithoutWebhook(t *testing.T) {
 		testValidIsRejected(t, namespace)
 	})
 	t.Run("Machines are read as v1beta1", func(t *testing.T) {
-		// The API server converted the Machine in v1alpha1 when it was created. So a read needs no conversion webhook.
+		// The API server stores all Machines in v1beta1, also the Machine that was created in v1alpha1. So a read in
+		// v1beta1 needs no conversion webhook.
 		for _, version := range []string{beta, alpha} {
 			u := read(t, beta, "machines", namespace, "created-as-"+version)
 			if got := at(u, "status.positions"); got != "d" {
@@ -865,7 +869,7 @@ func checkWithoutWebhook(t *testing.T, test invalidInput, namespace string) {
 		err := admin(t).Create(t.Context(), pausedMachine(t, beta, namespace, "bad", test.base, test.bad))
 		checkRejected(t, "create", err, beta, want)
 	}
-	if test.base == nil { // without a base, created-as-v1beta1 is the valid Machine
+	if test.base == nil { // created-as-v1beta1 has no base either, so the test can update this Machine
 		if test.onUpdate != nil {
 			want = test.onUpdate
 		}
@@ -926,7 +930,8 @@ func testChangedAndDeleted(t *testing.T, namespace, name string) {
 	})
 }
 
-// TestLowerLimitLeavesMachinesWritable restarts the operator with a --max-switches that existing Machines exceed.
+// TestLowerLimitLeavesMachinesWritable restarts the operator with a --max-switches that existing Machines exceed. The
+// webhook must reject an update only if it increases a count to more than --max-switches.
 func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	useExclusiveCluster(t)
 	namespace := newNamespace(t)
@@ -972,7 +977,8 @@ func TestLowerLimitLeavesMachinesWritable(t *testing.T) {
 	waitForPositions(t, namespace, "large", "d", defaultTimeout)
 }
 
-// setCount sets a Machine's count by an update in each version and by kubectl scale. --max-switches is 10.
+// setCount sets a Machine's count by an update in each version and by kubectl scale. rejected says whether the webhook
+// must reject these requests. --max-switches is 10.
 func setCount(t *testing.T, namespace, name string, count int, rejected bool) {
 	t.Helper()
 	before := getMachine(t, namespace, name).Spec.Switches.Count

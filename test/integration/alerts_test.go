@@ -128,8 +128,8 @@ func waitForBadness(t *testing.T, alert string, port int) {
 }
 
 // TestAlertCauses provokes the causes of alerts, and reads the metrics that the expressions of these alerts select.
-// test/rules tests the expressions. TestDashboard lets all alerts fire in a real Prometheus, but make test does not run
-// it.
+// test/rules tests the expressions. TestDashboard makes all alerts fire in a real Prometheus, but make test does not
+// run TestDashboard.
 func TestAlertCauses(t *testing.T) {
 	useExclusiveCluster(t)
 	port, dir := freePort(t), copyCertificate(t)
@@ -171,7 +171,8 @@ func TestAlertCauses(t *testing.T) {
 	if metrics := scrape(t, port); len(selected(t, "UselessNoLeader", metrics)) > 0 {
 		t.Errorf("the operator still serves metrics after it was killed:\n%s", metrics)
 	}
-	// A rejected flip does not count as late. TestLifecycle reads the metric of UselessFlipsLate.
+	// These alerts are not in causes. One of them is UselessFlipsLate, because a rejected flip does not count as late.
+	// TestLifecycle reads the metric of UselessFlipsLate.
 	known := []string{"UselessFlipsLate", "UselessOperatorDown", "UselessNoLeader", "UselessCertificateExpires", "UselessScheduleLate", "UselessMigrationFails"}
 	for alert := range prometheus.Alerts(t) {
 		if causes[alert] == nil && !slices.Contains(known, alert) {
@@ -235,7 +236,7 @@ func checkLeader(t *testing.T, port int, want float64) {
 	})
 }
 
-// failFlips lets the API server reject a flip.
+// failFlips makes the API server reject a flip.
 func failFlips(t *testing.T, namespace string) {
 	t.Helper()
 	flippingMachine(t, namespace, "m", 1, 4, 0)
@@ -272,13 +273,15 @@ func exceedQuota(t *testing.T, namespace string) {
 	waitForQuotaExceeded(t, namespace, "m")
 }
 
-// blockWebhook blocks the webhook of the operator that serves the webhooks of the control plane.
+// blockWebhook sends reviews to the operator's webhook server, but never sends the bodies. It waits for the answers.
+// Some answers have status 503.
 func blockWebhook(t *testing.T) {
 	t.Helper()
 	slowclient.Block(t, fmt.Sprintf("127.0.0.1:%d", clusterOf(t).webhookPort))
 }
 
-// testCertificateExpires replaces the webhooks' certificate by a certificate that expires in ten hours.
+// testCertificateExpires replaces the webhooks' certificate by a certificate that expires in ten hours. The metric must
+// show the new time.
 func testCertificateExpires(t *testing.T, port int, dir string) {
 	left := func() time.Duration {
 		found := selected(t, "UselessCertificateExpires", scrape(t, port))
@@ -296,8 +299,8 @@ func testCertificateExpires(t *testing.T, port int, dir string) {
 	})
 }
 
-// replaceCertificate replaces the certificate in a folder by a self-signed certificate that expires after a duration. It
-// returns the new certificate.
+// replaceCertificate replaces the certificate in a folder by a self-signed certificate that expires after a duration.
+// It returns the new certificate.
 func replaceCertificate(t *testing.T, dir string, expiry time.Duration) (certificate []byte) {
 	t.Helper()
 	certificate, key := issue(t, time.Now().Add(expiry))

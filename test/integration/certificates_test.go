@@ -174,8 +174,8 @@ func restoreWebhooks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The test has stopped its operator, so no process listens at the address of the webhooks. The API server must
-		// call this address.
+		// The API server must use the restored address again. The test has stopped its operator, so no process listens
+		// at this address. A call must therefore fail with "connection refused".
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
 			return strings.Contains(fmt.Sprint(admin(t).Create(ctx, newMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
 		})

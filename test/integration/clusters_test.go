@@ -32,7 +32,8 @@ import (
 // programs is the directory with the binaries of the control planes: etcd, kube-apiserver and others.
 var programs cluster.Programs
 
-// testCluster is a control plane on which the operator is installed.
+// testCluster is a control plane for tests. startCluster also installs the operator's manifests, but newEmptyCluster
+// does not.
 type testCluster struct {
 	*cluster.ControlPlane
 	admin              client.WithWatch // has all permissions
@@ -47,13 +48,13 @@ type testCluster struct {
 	beforeStop     []func() error                // functions that stop clients of the control plane; called in reverse order
 }
 
-// clusters has all control planes that were started. No test uses the control planes in free at the moment.
+// clusters has all control planes that were started. free contains the unused ones.
 var clusters struct {
 	sync.Mutex
 	all, free []*testCluster
 }
 
-// sharedCluster starts the control plane that tests share.
+// sharedCluster returns the control plane that tests share. The first call starts it.
 var sharedCluster = sync.OnceValues(startCluster)
 
 // assigned maps the names of tests to their control planes. These tests have called useSharedCluster or
@@ -147,7 +148,7 @@ func takeCluster() (*testCluster, error) {
 }
 
 // clusterOf returns the control plane of a test. A subtest uses the control plane of its parent, unless the subtest has
-// called useExclusiveCluster.
+// called useSharedCluster or useExclusiveCluster.
 func clusterOf(t testing.TB) *testCluster {
 	t.Helper()
 	for name := t.Name(); name != "."; name = path.Dir(name) {
@@ -260,7 +261,7 @@ func stopClients() (err error) {
 	return err
 }
 
-// stopClusters stops all control planes in parallel.
+// stopClusters stops the clients, and then all control planes in parallel.
 func stopClusters() error {
 	err := stopClients()
 	clusters.Lock()

@@ -132,14 +132,14 @@ func useScheduledVirtualMachine(t *testing.T, namespace string) {
 	waitForWorkload(t, vm, "stopped", func(vm *v1alpha1.VirtualMachine) bool { return vm.Spec.Action == v1alpha1.ActionInactive })
 }
 
-// unusedInCombinations lists permissions that only other tests use, with the reason.
+// unusedInCombinations maps permissions that the operator does not use in TestCombinations to the reason.
 var unusedInCombinations = map[permission]string{
 	{verb: "create", resource: "tokenreviews.authentication.k8s.io"}:                              noMetrics,
 	{verb: "create", resource: "subjectaccessreviews.authorization.k8s.io"}:                       noMetrics,
 	{verb: "update", resource: crdStatus, name: "machines." + v1beta1.GroupVersion.Group}:         noMigration,
 	{verb: "update", resource: crdStatus, name: "switches." + v1beta1.GroupVersion.Group}:         noMigration,
-	{verb: "get", resource: "ingresses.networking.k8s.io"}:                                        "only if another client keeps changing an annotation",
-	{"update", "leases.coordination.k8s.io", "schedule-dry-run.useless.container.training", true}: "only in a dry run by flag",
+	{verb: "get", resource: "ingresses.networking.k8s.io"}:                                        "used only if another client keeps changing an annotation",
+	{"update", "leases.coordination.k8s.io", "schedule-dry-run.useless.container.training", true}: "used only with the flag --schedule-dry-run",
 }
 
 const (
@@ -215,7 +215,8 @@ func testCombination(t *testing.T, c combinations.Combination) {
 	}
 }
 
-// render returns the objects of a kustomization. The kustomization is for a folder next to a clone of the repository.
+// render returns the objects of a kustomization. It writes the kustomization to a folder with a link to the repository.
+// The link has the name useless-operator.
 func render(t *testing.T, kustomization string) []*unstructured.Unstructured {
 	t.Helper()
 	clone, err := filepath.Abs(repository)

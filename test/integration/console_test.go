@@ -25,7 +25,7 @@ import (
 // A consoleTest describes one console block of a page.
 type consoleTest struct {
 	begins string // the beginning of its first command
-	skip   string // why no test of this package runs the block
+	skip   string // why no test of this package runs the block; empty if a test runs it
 	folder string // relative to the clone; "" is the clone
 	before string // shell commands that run before the block
 	after  string // shell commands that must succeed after the block
@@ -38,14 +38,14 @@ const (
 	needsPods     = "needs containers that run; test/e2e runs helm test on a node"
 )
 
-// waitForMachines waits until the sample Machines are at rest. Then machine-2 keeps a switch up for a minute, so that a
-// slow computer also shows it.
+// waitForMachines waits until the sample Machines are ready. Then it sets the flip delay of machine-2 to a minute. So
+// the kubectl get of the block shows the switch that is up, even on a slow computer.
 const waitForMachines = `kubectl wait machines --all --for=condition=Ready --timeout=2m
 kubectl patch machine machine-2 --type=merge --patch='{"spec":{"flip":{"delaySeconds":60}}}'`
 
-// deleteManifests deletes the first installation. The API server prepares the storage of a resource at the first request.
-// Here, no operator has sent one. Without kubectl get, the first request would come from the API server's own finalizer.
-// That request can fail, and the deletion then takes five minutes.
+// deleteManifests deletes the first installation. The API server prepares the storage of a resource at the first
+// request for the resource. No operator runs in this test, so kubectl get sends this request. Without kubectl get, the
+// API server's own finalizer would send it. That request can fail, and the deletion then takes five minutes.
 const deleteManifests = `kubectl get machines,switches,virtualmachines --all-namespaces
 kubectl delete -f dist/install.yaml`
 
@@ -55,7 +55,8 @@ const (
 	needsClusters = "needs two clusters"
 )
 
-// stuckMachine creates a Machine that nothing but the block removes. No webhook of the installation runs.
+// stuckMachine creates a Machine with a finalizer that only the block removes. Before that, it deletes the registration
+// of the admission webhooks, because no process serves them.
 const stuckMachine = `kubectl delete validatingwebhookconfigurations --all
 kubectl create -f - <<END
 apiVersion: useless.container.training/v1beta1
@@ -115,7 +116,8 @@ var consoleTests = map[string][]consoleTest{
 	},
 }
 
-// TestQuickStart runs the commands of README.md that need a cluster. The operator and the sample Machines run.
+// TestQuickStart runs the commands of README.md that need a cluster. Before that, it starts the operator and creates
+// the sample Machines.
 func TestQuickStart(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{})
@@ -148,8 +150,8 @@ func TestQuestions(t *testing.T) {
 	s.page(t, "docs/faq.md")
 }
 
-// TestInstallationPage runs the commands of docs/installing.md, and then those of README.md that install the operator. A
-// simulated node reports the operator's Pods as running, but no operator runs.
+// TestInstallationPage runs the commands of docs/installing.md, and then those of README.md that install the operator.
+// A simulated node reports the operator's Pods as running, but no operator runs.
 func TestInstallationPage(t *testing.T) {
 	t.Parallel()
 	c := newEmptyCluster(t)
@@ -241,7 +243,7 @@ func (s *consoleShell) readme(t *testing.T, test consoleTest) {
 	t.Errorf("README.md has no block that begins with %q", test.begins)
 }
 
-// unlisted returns a difference between the blocks of a page and their tests, or "".
+// unlisted describes the first difference between the blocks of a page and their tests. It returns "" if there is none.
 func unlisted(blocks []console.Block, tests []consoleTest) string {
 	for i, block := range blocks {
 		if command := block.Commands[0].Text; i >= len(tests) || !strings.HasPrefix(command, tests[i].begins) {
@@ -278,7 +280,8 @@ func (s *consoleShell) block(t *testing.T, block console.Block, test consoleTest
 	s.mustRun(t, test.after)
 }
 
-// command runs a command. If the page has output, the command must print it. Otherwise, it must succeed.
+// command runs a command of a page. If the page shows output of the command, the command must print the same output.
+// Otherwise, the command must succeed.
 func (s *consoleShell) command(t *testing.T, folder string, c console.Command) {
 	t.Helper()
 	text := strings.ReplaceAll(c.Text, "NAMESPACE:NAME", "default:default") // the only placeholder of the blocks
@@ -301,7 +304,7 @@ func (s *consoleShell) command(t *testing.T, folder string, c console.Command) {
 		}
 		return got == want && isError == (err != nil), "$ " + text + "\n" + cmp.Diff(want, got)
 	}
-	if strings.Contains(text, "kubectl get ") { // its output changes while the operator works
+	if strings.Contains(text, "kubectl get ") { // the output changes while the operator works
 		eventually(t, defaultTimeout, attempt)
 	} else if ok, diff := attempt(); !ok {
 		t.Errorf("(-page +got)\n%s", diff)
@@ -314,7 +317,8 @@ var (
 	columnSpaces = regexp.MustCompile(` +`)
 )
 
-// normalized returns an output with the same times and spaces for each run, without empty lines at the end.
+// normalized replaces times and repeated spaces in an output, and removes empty lines at the end. After that, the
+// outputs of two runs are equal.
 func normalized(output string) string {
 	output = columnSpaces.ReplaceAllString(strings.TrimRight(output, "\n")+"\n", " ")
 	return deployedAt.ReplaceAllString(ages.ReplaceAllString(output, " AGE"), "LAST DEPLOYED: TIME")

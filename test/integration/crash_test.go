@@ -202,7 +202,7 @@ func TestContainerCrash(t *testing.T) {
 		found := untilFlips(t, switches, ups, crash+2)
 		took := found[crash+1].received.Sub(killed)
 		t.Logf("the next flip was %s after the crash", took)
-		if took > 10*time.Second { // a Lease that the process does not take immediately expires after 15 s
+		if took > 10*time.Second { // a process that waited until the Lease expires would need 15 s
 			t.Errorf("the next flip was %s after the crash", took)
 		}
 	}
@@ -259,7 +259,7 @@ func TestTwoProcessesOfOnePod(t *testing.T) {
 // A podOperator is an operator with leader election.
 type podOperator struct {
 	*operatorProcess
-	podArgs []string
+	podArgs []string // arguments in addition to --leader-elect and --namespace
 }
 
 func startPodOperator(t *testing.T, args ...string) podOperator {
@@ -279,8 +279,8 @@ func leaderLease(t *testing.T) coordinationv1.LeaseSpec {
 }
 
 // TestStandby starts a replica while another holder has the Lease. The standby replica must already watch all resources
-// that it will need as the leader. Otherwise, the caches of a new leader could take too long to fill: after two
-// minutes, it would exit.
+// that it will need as the leader. Otherwise, a new leader would still have to fill its caches. If this took longer
+// than two minutes, the new leader would exit.
 func TestStandby(t *testing.T) {
 	useExclusiveCluster(t)
 	lease := holdLease(t)

@@ -34,18 +34,18 @@ import (
 	"container.training/useless/test/internal/slowclient"
 )
 
-// A cause is an action that gives panels of the dashboard a value above zero, and lets alerts fire.
+// A cause is an action. It gives panels of the dashboard a value above zero, or makes alerts fire.
 type cause struct {
 	reason string
-	do     func(t *testing.T, namespace string, prom *prometheus.Server) // nil if the operator does it on its own
+	do     func(t *testing.T, namespace string, prom *prometheus.Server) // nil if no action is needed while the operator runs
 	panels []string
-	alerts map[string]alertLabels // the labels show that this cause lets the alert fire
+	alerts map[string]alertLabels // names of the alerts that must fire, and labels that each alert must have
 }
 
 // alertLabels are the names and values of some labels.
 type alertLabels = map[string]string
 
-// causes has each panel exactly once.
+// causes lists all causes. Each panel of the dashboard belongs to exactly one cause.
 var causes = []cause{
 	{
 		reason: "the operator runs and leads",
@@ -55,7 +55,7 @@ var causes = []cause{
 		},
 	},
 	{
-		reason: "a user turns more switches up than there are events for one namespace",
+		reason: "a user turns up more switches than the event limit of a namespace allows",
 		do:     causeFlips,
 		panels: []string{
 			"Flips", "Lateness of flips", "Machines by condition", "Dropped events", "Reconciles", "Duration of reconciles",
@@ -82,9 +82,9 @@ var causes = []cause{
 		reason: "the webhook cannot read the bodies of requests",
 		do: func(t *testing.T, _ string, prom *prometheus.Server) {
 			t.Helper()
-			blockWebhook(t) // creates the series of the errors
+			blockWebhook(t) // creates the counter; a rate needs an increase after the first scrape
 			waitForSeries(t, prom, `controller_runtime_webhook_requests_total{code="503"} > 0`)
-			blockWebhook(t) // increases it
+			blockWebhook(t)
 		},
 		alerts: map[string]alertLabels{
 			"UselessWebhookFails": {"webhook": slowclient.Webhook},
@@ -148,14 +148,14 @@ func causeFlips(t *testing.T, namespace string, _ *prometheus.Server) {
 	const switches = 100
 	flippingMachine(t, namespace, "m", switches, 0, 0)
 	m := waitForPositions(t, namespace, "m", strings.Repeat("d", switches), defaultTimeout)
-	annotate(t, m, v1beta1.PausedAnnotation, "true") // without a pause, a slow computer never exceeds the limit
+	annotate(t, m, v1beta1.PausedAnnotation, "true") // so that all flips are due at once, and exceed the limit of events
 	for i := range switches {
 		turnUp(t, namespace, fmt.Sprintf("m-%d", i))
 	}
 	annotate(t, m, v1beta1.PausedAnnotation, "false")
 }
 
-// causeWait lets the API server wait for a webhook that never answers, before it changes a ReplicaSet.
+// causeWait adds a webhook that never answers. The API server waits for it at each update of a ReplicaSet.
 func causeWait(t *testing.T, namespace string, _ *prometheus.Server) {
 	t.Helper()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -185,7 +185,8 @@ func causeWait(t *testing.T, namespace string, _ *prometheus.Server) {
 	}
 }
 
-// causeWebhookErrors sends two wrong requests. The first one creates the series of the errors, the second increases it.
+// causeWebhookErrors sends two wrong requests. The first request creates the counter of the errors. The second request
+// increases the counter, so that Prometheus calculates a rate above zero.
 func causeWebhookErrors(t *testing.T, namespace string, prom *prometheus.Server) {
 	t.Helper()
 	createMachine(t, namespace, "valid", nil)
@@ -194,7 +195,7 @@ func causeWebhookErrors(t *testing.T, namespace string, prom *prometheus.Server)
 	sendNoReview(t)
 }
 
-// sendNoReview sends a request to the conversion webhook that is not a review.
+// sendNoReview sends a request to the conversion webhook. The body of the request is not a ConversionReview.
 func sendNoReview(t *testing.T) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
@@ -214,9 +215,9 @@ func causeQuotaErrors(t *testing.T, namespace string, _ *prometheus.Server) {
 	createMachine(t, namespace, "limited", func(spec *v1beta1.MachineSpec) { spec.Switches.Count = 5 })
 }
 
-// causeStops creates a Deployment that the operator stops at once. Then the recorded time of this stop is changed, so
-// that the stop is due again, and late. Each change also updates the savings. The first one creates their series, the
-// second one increases them.
+// causeStops creates a Deployment that the operator stops at once. Then it changes the recorded time of this stop, so
+// that the stop is due again, and late. After each change, the operator updates the savings. There are two changes,
+// because Prometheus sees an increase only after a first value.
 func causeStops(t *testing.T, namespace string, prom *prometheus.Server) {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
@@ -240,7 +241,7 @@ func causeOptionalWrites(t *testing.T, namespace string, _ *prometheus.Server) {
 	annotate(t, web, "foo", "theirs")
 }
 
-// TestDashboard causes an event for each panel of the Grafana dashboard, and for each alert. A real Prometheus scrapes a
+// TestDashboard runs a cause for each panel of the Grafana dashboard, and for each alert. A real Prometheus scrapes a
 // real operator. Each query of a panel must have a result above zero, and the alerts must fire.
 func TestDashboard(t *testing.T) {
 	if testing.Short() {
@@ -252,7 +253,7 @@ func TestDashboard(t *testing.T) {
 	port, certificates := freePort(t), copyCertificate(t)
 	prom := startPrometheus(t, port)
 	lease, restoreMigration := holdLease(t), failMigration(t)
-	// The Deployment sets GOMEMLIMIT, too.
+	// As in the Deployment, the operator has GOMEMLIMIT. The panel Memory has a query for it.
 	operator := startOperator(t, []string{"GOMEMLIMIT=200MiB"}, "--leader-elect", "--namespace="+operatorNamespace, "--controllers=*,podcount,ingress",
 		"--ingress-annotation=foo=bar", "--vm-usage-interval=1s", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port),
 		"--webhook-cert-dir="+certificates)
@@ -272,9 +273,9 @@ func TestDashboard(t *testing.T) {
 	waitForAlert(t, prom, "UselessCertificateExpires", alertLabels{"pod": "operator"})
 	operator.Kill()
 	waitForAlert(t, prom, "UselessOperatorDown", nil)
-	for name, fired := range prom.Alerts {
-		if !fired {
-			t.Errorf("the alert %s has not fired", name)
+	for name, covered := range prom.Alerts {
+		if !covered {
+			t.Errorf("the alert %s has no cause", name)
 		}
 	}
 }
@@ -287,8 +288,8 @@ func startPrometheus(t *testing.T, port int) *prometheus.Server {
 	return prom
 }
 
-// failMigration makes the storage version migration fail: Machines may be stored in v1alpha1, but there is no conversion
-// webhook. The function that it returns restores the webhook, also at the end of the test.
+// failMigration makes the storage version migration fail: Machines may be stored in v1alpha1, but there is no
+// conversion webhook. restore adds the webhook again. If the test does not call restore, its cleanup does.
 func failMigration(t *testing.T) (restore func()) {
 	t.Helper()
 	c := clusterOf(t)
@@ -340,8 +341,8 @@ func checkCauses(t *testing.T, prom *prometheus.Server) {
 	}
 }
 
-// delayFlips suspends the operator while several flips are due: more than one percent of all flips. It resumes the
-// operator before another replica could become the leader.
+// delayFlips suspends the operator while four flips are due. The alert uses the 99th percentile. Four flips are more
+// than 1 % of all flips. delayFlips resumes the operator before another replica could become the leader.
 func delayFlips(t *testing.T, operator *operatorProcess) {
 	t.Helper()
 	namespace := newNamespace(t)
@@ -391,7 +392,8 @@ func waitForSeries(t *testing.T, prom *prometheus.Server, query string) {
 	})
 }
 
-// waitForAlert waits until an alert with the wanted labels fires, or has fired in the last ten minutes.
+// waitForAlert waits until an alert with the wanted labels fires, or has fired in the last ten minutes. It marks the
+// alert in prom.Alerts.
 func waitForAlert(t *testing.T, prom *prometheus.Server, name string, want alertLabels) {
 	t.Helper()
 	if _, ok := prom.Alerts[name]; !ok {

@@ -87,7 +87,7 @@ func testOrphans(t *testing.T, namespace string) {
 	switches.until(t, "the switches have no owner", func(changes []change[*v1beta1.Switch]) bool {
 		return len(changes) >= 3
 	})
-	// Wait for another machine. Meanwhile, a faulty operator would adopt the orphans.
+	// Wait until another machine is ready. In this time, a faulty operator would adopt the orphaned switches.
 	slowMachine(t, namespace, "other", 1)
 	waitForPositions(t, namespace, "other", "d", defaultTimeout)
 	for _, change := range switches.all(t) {

@@ -19,14 +19,14 @@ import (
 // flip is one flip: the operator turned a switch down.
 type flip struct {
 	name     string
-	up       time.Time // just before the test turned the switch up; zero if the test did not
+	up       time.Time // just before the test turned the switch up; zero if the time is not known
 	seenAt   time.Time // the switch's status.seenAt; zero if it is not set
 	at       time.Time // the switch's flipped-at annotation
 	received time.Time // when the test's watch received the change
 }
 
-// flips returns the operator's flips in the order of the writes. It skips switches that were up when the recording
-// began. ups maps the name of each switch to the time when the test turned it up.
+// flips returns the operator's flips in the order of the writes. If a switch was up when the recording began, its first
+// flip is not included. ups maps the name of each switch to the time when the test turned it up.
 func flips(changes []change[*v1beta1.Switch], ups map[string]time.Time) []flip {
 	var found []flip
 	last := map[string]*v1beta1.Switch{}

@@ -41,7 +41,7 @@ func TestLeaseHasItsOwnPriorityLevel(t *testing.T) {
 		{"create the Lease", http.MethodPost, leases, "useless-leader-election", "leader-election"},
 		{"renew the Lease", http.MethodPut, lease, "useless-leader-election", "leader-election"},
 		{"list Leases", http.MethodGet, leases, "service-accounts", "workload-low"},
-		{"other requests", http.MethodGet, machines, "service-accounts", "workload-low"},
+		{"list Machines", http.MethodGet, machines, "service-accounts", "workload-low"},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			schema, level := &flowcontrolv1.FlowSchema{}, &flowcontrolv1.PriorityLevelConfiguration{}

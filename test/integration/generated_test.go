@@ -314,7 +314,7 @@ func (c *changes) breakValue(change *generatedChange) bool {
 		below := dotted(one.path[1:])
 		change.fields = append(change.fields, " in "+below, "is invalid: "+below, "is invalid: ["+below)
 	}
-	if one.path[len(one.path)-1] == unknownField { // strict field validation rejects it, but crdValidator does not
+	if one.path[len(one.path)-1] == unknownField { // the API server rejects an unknown field, but crdValidator does not
 		return true
 	}
 	return len(c.validator.validate(c.Context(), runtime.DeepCopyJSON(change.object), c.objectOf(change.old))) > 0

@@ -107,7 +107,7 @@ var samples = map[string][]string{
 	},
 }
 
-// There are only a few labels, so selectors and templates often use the same labels.
+// labelKeys and labelValues are few, so that selectors and templates often use the same labels.
 var (
 	labelKeys   = []string{"tier", "team", "example.com/room", "machine"}
 	labelValues = []string{"", "front", "back", "a", "A-b_c.9", strings.Repeat("v", 63)}

@@ -25,12 +25,12 @@ import (
 	"container.training/useless/test/internal/installer"
 )
 
-// TestHelm installs, upgrades, rolls back, uninstalls and reinstalls the Helm chart on a new control plane. The operator
-// runs with the flags and the permissions of the chart, and issues its own certificate. It needs about 20 s of
-// processor time, so make test does not run it. make e2e installs the chart on a node.
+// TestHelm installs, upgrades, rolls back, uninstalls and reinstalls the Helm chart on a new control plane. The
+// operator runs with the flags and the permissions of the chart, and issues its own certificate. The test needs about
+// 20 s of processor time, so make test does not run it. make e2e installs the chart on a node.
 func TestHelm(t *testing.T) {
 	if testing.Short() && os.Getenv("KUBERNETES") == "" {
-		t.Skip("make test-all and make test-versions run it")
+		t.Skip("make test-all and make test-versions run this test")
 	}
 	t.Parallel()
 	c := newEmptyCluster(t)
@@ -61,8 +61,8 @@ func TestHelm(t *testing.T) {
 	c.reinstall(t)
 }
 
-// checkServedVersions upgrades the chart with crds.serveV1alpha1=false, while Machines may be stored in v1alpha1 and
-// afterwards. Then it serves v1alpha1 again.
+// checkServedVersions upgrades the chart with crds.serveV1alpha1=false. While Machines may be stored in v1alpha1, the
+// upgrade must fail. After that, it must succeed. The last upgrade serves v1alpha1 again.
 func (c *testCluster) checkServedVersions(t *testing.T) {
 	t.Helper()
 	const onlyBeta = "--set=crds.serveV1alpha1=false"
@@ -98,15 +98,15 @@ func (c *testCluster) setStoredVersions(t *testing.T, versions ...string) {
 func (c *testCluster) machines(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	ctx := context.WithoutCancel(t.Context()) // for cleanups
+	ctx := context.WithoutCancel(t.Context()) // cleanups also call this method
 	if err := c.admin.Get(ctx, client.ObjectKey{Name: "machines.useless.container.training"}, crd); err != nil {
 		t.Fatal(err)
 	}
 	return crd
 }
 
-// reinstall uninstalls the chart, and installs it in two situations: the CustomResourceDefinitions and a Machine exist,
-// and all objects exist because of make deploy.
+// reinstall uninstalls the chart and installs it again, in two situations. First, only the CustomResourceDefinitions
+// and a Machine remain. Then, all objects exist, as after make deploy.
 func (c *testCluster) reinstall(t *testing.T) {
 	t.Helper()
 	c.helm(t, "uninstall")
@@ -194,14 +194,15 @@ func (c *testCluster) runChart(t *testing.T) {
 	operator.Stop(10 * time.Second)
 }
 
-// A helmCertificate is the certificate that the operator has written into objects of the chart.
+// A helmCertificate has the data of the certificate Secret, and the CA bundles of the CustomResourceDefinition of
+// Machines and of the admission webhooks.
 type helmCertificate struct {
 	Secret   map[string][]byte
 	CRD      string
 	Webhooks []string
 }
 
-// certificate reads the certificate from the objects of the chart.
+// certificate reads the Secret and the CA bundles.
 func (c *testCluster) certificate(t *testing.T) (found helmCertificate) {
 	t.Helper()
 	secret, crd := &corev1.Secret{}, &apiextensionsv1.CustomResourceDefinition{}

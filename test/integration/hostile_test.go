@@ -99,7 +99,8 @@ func TestConnectionExhaustion(t *testing.T) {
 			t.Fatalf("after %d connections: %v", len(connections), err)
 		}
 		defer connection.Close()
-		// Without a request, the operator closes a connection after 10 s. After a request, it waits 2 min.
+		// The operator closes a connection without a request after 10 s. It keeps a connection for 2 min after a
+		// request.
 		request := "POST " + convertURL + " HTTP/1.1\r\nHost: webhook\r\nContent-Length: 0\r\n\r\n"
 		if _, err := io.WriteString(connection, request); err != nil {
 			t.Fatal(err)
@@ -143,7 +144,7 @@ type webhookCaller struct {
 }
 
 // startWebhookServer starts an operator that serves webhooks and runs no controllers. It returns a client with the API
-// server's address. The operator has no race detector, which would multiply its memory use.
+// server's address. The operator has no race detector, because the race detector would multiply the memory use.
 func startWebhookServer(t *testing.T) *webhookCaller {
 	t.Helper()
 	path, err := executable.BuildManagerWithoutRace()
@@ -328,8 +329,8 @@ func admissionReview(machine string) []byte {
 // attack is a kind of request that several abusive clients send at the same time.
 type attack struct {
 	reason    string
-	clients   int
-	mustServe bool // at least one client must get an answer; if it is false, the operator may close all connections
+	clients   int  // total number, on all addresses; a quarter with -short
+	mustServe bool // true if at least one client must get an answer; false if the operator may close all connections
 
 	// run returns errUnanswered if there was no answer. It returns another error if the answer was wrong.
 	run func(ctx context.Context) error

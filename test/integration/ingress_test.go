@@ -106,7 +106,8 @@ func TestIngressAnnotationFooBar(t *testing.T) {
 	waitForNote(t, bare, ingress.EventAnnotationsEnsured, "Set annotation foo")
 }
 
-// TestIngressConfiguration changes the configured annotations. Such a change restarts the operator.
+// TestIngressConfiguration restarts the operator with other annotations in each step. The operator must set the new
+// annotations, and remove annotations that it set before and that are no longer configured.
 func TestIngressConfiguration(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, ingress.Name)
@@ -115,7 +116,7 @@ func TestIngressConfiguration(t *testing.T) {
 	createIngress(t, namespace, "theirs", map[string]string{"b": "2"})
 	for _, step := range []struct {
 		name             string
-		configured, also map[string]string // also has further annotations of the second Ingress
+		configured, also map[string]string // also has the other annotations that the Ingress theirs must keep
 		note             string
 	}{
 		{"two keys added", map[string]string{"a": "1", "b": "2"}, nil, "Set annotations a, b"},
@@ -207,7 +208,7 @@ func TestIngress(t *testing.T) {
 var fooBar = map[string]string{"foo": "bar"}
 
 func testIngressWrites(t *testing.T, namespace string, requests *requestCounter) {
-	waitForIngresses(t, newNamespace(t), requests) // before the count, the operator's client sends its discovery requests
+	waitForIngresses(t, newNamespace(t), requests) // the operator's client sends its discovery requests before reset
 	requests.reset()
 	createIngress(t, namespace, "web", foreign)
 	web := waitForAnnotations(t, namespace, "web", foreign, fooBar)
@@ -324,8 +325,8 @@ func testIngressRejected(t *testing.T, namespace string, requests *requestCounte
 	waitForAnnotations(t, namespace, "web", map[string]string{v1beta1.PausedAnnotation: "false"}, fooBar)
 }
 
-// testIngressConflict acts as another client. It changes the annotation each time that the operator has set it. The
-// test controls the operator's clock.
+// testIngressConflict acts as another client. Each time the operator has set the annotation, the test changes the
+// annotation again. The test controls the operator's clock.
 func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.FakePassiveClock, requests *requestCounter) {
 	ingresses := record[*networkingv1.Ingress](t, &networkingv1.IngressList{}, namespace)
 	web := createIngress(t, namespace, "web", foreign)
@@ -385,7 +386,7 @@ func waitForIngresses(t *testing.T, namespace string, requests *requestCounter) 
 	requests.waitUntilIdle(t)
 }
 
-// interceptor calls a function just before a request reaches the API server.
+// interceptor wraps the operator's transport. It calls a function just before a request reaches the API server.
 type interceptor struct {
 	mu     sync.Mutex
 	path   string
@@ -393,7 +394,7 @@ type interceptor struct {
 	status chan int
 }
 
-// before registers do. The interceptor calls do one time, before the next PATCH request whose URL ends with path. The
+// before registers do. The interceptor calls do only once, before the next PATCH request whose URL ends with path. The
 // channel receives the status of the response.
 func (i *interceptor) before(path string, do func() error) <-chan int {
 	i.mu.Lock()

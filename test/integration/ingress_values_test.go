@@ -22,7 +22,8 @@ import (
 	"container.training/useless/internal/controller/ingress"
 )
 
-// overwritten returns the annotation with the saved values. A nil value means that there is nothing to restore.
+// overwritten returns the annotation in which the operator saves values that it has overwritten. values maps annotation
+// keys to the old values. A nil value means that the operator has nothing to restore.
 func overwritten(values map[string]any) map[string]string {
 	text := &bytes.Buffer{}
 	encoder := json.NewEncoder(text)
@@ -36,7 +37,7 @@ func overwritten(values map[string]any) map[string]string {
 // ingressStep is a run of the operator with certain flags, and its expected effect on an Ingress.
 type ingressStep struct {
 	name   string
-	change string // a merge patch by another client while no operator runs
+	change string // a merge patch that another client sends before the operator starts; may be empty
 	flags  ingress.Options
 	want   []map[string]string // the expected annotations in addition to foreign
 	note   string              // part of the note of the expected event; if empty, events are not checked
@@ -87,8 +88,8 @@ func waitForOther(t *testing.T, flags ingress.Options) {
 	waitForAnnotations(t, other.Namespace, other.Name, flags.Annotations)
 }
 
-// TestIngressOriginalValues changes the flags of an operator that overwrites values. Each change costs at most one
-// write.
+// TestIngressOriginalValues restarts the operator with other flags in each step. The operator overwrites and restores
+// values of another client. In each step, it writes the Ingress at most once.
 func TestIngressOriginalValues(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, ingress.Name)
@@ -263,7 +264,8 @@ func TestIngressOfEarlierVersion(t *testing.T) {
 	})
 }
 
-// TestIngressSharedValue lets another client apply the same value as the operator.
+// TestIngressSharedValue applies the operator's value as another field manager. When the annotation is no longer
+// configured, the operator must keep the value.
 func TestIngressSharedValue(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, ingress.Name)
@@ -294,7 +296,7 @@ func TestIngressLargeValue(t *testing.T) {
 	})
 }
 
-// applyAs applies annotations of an Ingress by server-side apply.
+// applyAs applies annotations to an Ingress by server-side apply, as a field manager.
 func applyAs(t *testing.T, web *networkingv1.Ingress, manager string, annotations map[string]string) {
 	t.Helper()
 	body, err := json.Marshal(&metav1.PartialObjectMetadata{

@@ -179,8 +179,8 @@ func testMetrics(t *testing.T, namespace string, port int) {
 	}
 }
 
-// testProfiles reads a heap profile and an execution trace from the port of the profiles. The health probes have the only
-// other HTTP server without TLS, and must not serve profiles.
+// testProfiles reads a heap profile and an execution trace from the port of the profiles. The server of the health
+// probes also uses HTTP without TLS. It must not serve profiles.
 func testProfiles(t *testing.T, operator *operatorProcess, port int) {
 	for path, prefix := range map[string]string{
 		"/debug/pprof/heap":              "\x1f\x8b", // a profile is compressed with gzip
@@ -218,7 +218,7 @@ func onlyHTTP1(t *testing.T, port int) {
 	t.Helper()
 	for _, tt := range []struct {
 		offer []string
-		want  string
+		want  string // the negotiated protocol; empty if the server must reject the client
 	}{
 		{offer: []string{"h2", "http/1.1"}, want: "http/1.1"},
 		{offer: []string{"h2"}},
@@ -265,6 +265,6 @@ func testGracefulEnd(t *testing.T, operator *operatorProcess, namespace string) 
 	}
 	t.Logf("ended %s after SIGTERM", time.Since(signalled))
 	if took := time.Since(signalled); took > 20*time.Second {
-		t.Errorf("ended %s after SIGTERM", took)
+		t.Errorf("ended %s after SIGTERM, want at most 20s", took)
 	}
 }

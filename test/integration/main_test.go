@@ -3,13 +3,13 @@
 
 // Package integration tests the operator's user stories on real control planes.
 //
-// All tests run in parallel. Each test first calls useSharedCluster or useExclusiveCluster, which assigns a control
-// plane to it.
+// All tests run in parallel. A test that needs a control plane first calls one of these functions:
 //
 //   - useSharedCluster: the tests share one control plane and one operator, like the users of a cluster. Each test has
 //     its own namespace.
 //   - useExclusiveCluster: no other test uses the control plane at the same time. Tests that start, stop or configure
 //     an operator need this.
+//   - newEmptyCluster: a new control plane for one test, without the operator's manifests.
 package integration
 
 import (
@@ -98,8 +98,8 @@ func testMain(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, "cannot build the control plane:", err)
 		return 1
 	}
-	// Ctrl-C also stops the control planes. Without this function, the kernel would kill their processes only after the
-	// test process has ended (Pdeathsig).
+	// Ctrl-C also stops the control planes and deletes their files. Without this function, the kernel would only kill
+	// the processes when the test process has ended (Pdeathsig).
 	interrupted := context.AfterFunc(ctx, func() {
 		_ = stopClusters()
 		os.Exit(130)

@@ -114,7 +114,8 @@ func (u *upgrade) storeAlpha(t *testing.T) {
 		t.Fatalf("number of objects by stored version (-want +got):\n%s", diff)
 	}
 	storeIn(t, beta)
-	// This waits for the watch cache of the API server. So it has all Machines, and can list them without the operator.
+	// These functions wait until the API server's watch cache contains all objects. After that, the API server can list
+	// the objects without the operator's conversion webhook.
 	u.machines = recordMachines(t, u.rested)
 	u.switches = recordSwitches(t, u.rested)
 	stop()
@@ -233,7 +234,7 @@ func (u *upgrade) checkUnchanged(t *testing.T) {
 // objects to the new storage version.
 func (u *upgrade) checkMove(t *testing.T, from, to string) {
 	t.Helper()
-	storeIn(t, to) // the change ends all watches
+	storeIn(t, to) // this ends all watches, so the test starts new recordings below
 	for _, plural := range plurals {
 		if dropVersion(t, plural, from) == nil {
 			t.Errorf("the API server allows the removal of %s of %s before the migration", from, plural)
@@ -270,8 +271,8 @@ func (u *upgrade) testNothingToDo(t *testing.T) {
 	u.checkRewrittenOnce(t)
 }
 
-// checkRewrittenOnce checks the changes of Machines and Switches in the namespace rested since the upgrade. Each object
-// must be modified exactly once, and none may be created or deleted.
+// checkRewrittenOnce checks the recorded changes of Machines and Switches in the namespace rested. Each object must be
+// modified exactly once. No object may be created or deleted.
 func (u *upgrade) checkRewrittenOnce(t *testing.T) {
 	t.Helper()
 	want := map[string]int{}
@@ -351,8 +352,8 @@ func changeMachines(ctx context.Context, c client.Client, namespace string) erro
 }
 
 // deleteMachines deletes all Machines in the namespaces and waits until they are gone. If a request takes longer than
-// the API server allows, it repeats the request. On a busy computer, the deletion of a thousand Machines takes more
-// than a minute.
+// the API server allows, deleteMachines repeats the request. On a busy computer, the deletion of a thousand Machines
+// takes more than a minute.
 func deleteMachines(t *testing.T, namespaces ...string) {
 	t.Helper()
 	start, ctx := time.Now(), context.Background()
@@ -448,7 +449,8 @@ func storeIn(t *testing.T, version string) {
 				fmt.Sprintf("the stored versions of %s are %v, want %s", plural, stored, version)
 		})
 	}
-	deleteMachines(t, namespace) // without an operator, a later list of these Machines would fail: it needs the conversion webhook
+	// A later list of these Machines would need the conversion webhook. Without an operator, the list would fail.
+	deleteMachines(t, namespace)
 }
 
 // setStorage sets the storage version in a CustomResourceDefinition.
@@ -466,7 +468,7 @@ func setStorage(t *testing.T, plural, version string) {
 	}
 }
 
-// etcd returns the stored versions of the objects below a path in etcd, by "namespace/name".
+// etcd returns the stored versions of the objects below a path in etcd. The keys of the map are "namespace/name".
 func etcd(t *testing.T, below string) map[string]string {
 	t.Helper()
 	prefix := "/registry/" + v1beta1.GroupVersion.Group + "/" + below
@@ -517,8 +519,8 @@ type olm struct {
 // olmNamespace and olmName are the namespace and name of the OperatorCondition.
 const olmNamespace, olmName = "useless-system", "useless-operator.v0.1.0"
 
-// olmLauncher returns a command that starts a program in a new mount namespace. As in a Pod, a file there contains the
-// name of the Kubernetes namespace.
+// olmLauncher returns a command that starts a program in a new mount namespace of Linux. As in a Pod, the program can
+// read the name of its Kubernetes namespace from a file.
 func olmLauncher() []string {
 	const folder = "/var/run/secrets/kubernetes.io/serviceaccount"
 	script := fmt.Sprintf(`mount -t tmpfs tmpfs /var/run && mkdir -p %[1]s && printf %[2]s >%[1]s/namespace && exec setpriv --pdeathsig KILL "$@"`,
@@ -614,8 +616,9 @@ func (o olm) leaveNotUpgradeable(t *testing.T) {
 	}
 }
 
-// perObject is the time limit for the migration of one object, on a computer that is busy with other tests. The
-// operator processes the objects one after the other, and reads each object twice.
+// perObject is a time limit per object, on a computer that is busy with other tests. It applies to the creation and the
+// deletion of a Machine, and to one pass of the migration. A migration has at least two passes, and each pass processes
+// the objects one after the other.
 const perObject = 200 * time.Millisecond
 
 // waitUntilMigrated waits until the operator logs that it has migrated all objects. It does not poll the API server,

@@ -50,8 +50,8 @@ func waitForSetup(t *testing.T, name, problem string) (command string) {
 	return command
 }
 
-// TestMissingPermissions enables controllers without their permissions. Then it runs the commands that the errors
-// recommend, until the controllers start.
+// TestMissingPermissions enables controllers without their permissions. Then it runs the kubectl command that the error
+// recommends, and creates the ClusterRole. At first, the ClusterRole lacks the permission to patch.
 func TestMissingPermissions(t *testing.T) {
 	useExclusiveCluster(t)
 	for name, resource := range map[string]string{podcount.Name: "replicasets.apps", ingress.Name: "ingresses.networking.k8s.io"} {

@@ -97,7 +97,7 @@ func testRelabelledAway(t *testing.T, namespace string) {
 
 	setLabel(t, namespace, "m-1", "m")
 	waitForEvent(t, m, v1beta1.EventAdopted)
-	// m-3 replaced m-1. It is the newest switch, so the operator deletes it.
+	// m-3 replaced m-1. Now m-3 is the newest switch, so the operator deletes m-3.
 	waitForNames(t, m, "m-0", "m-1", "m-2")
 	waitForTotal(t, namespace, "m", 3)
 }
@@ -106,7 +106,7 @@ func testRelabelledToAnother(t *testing.T, namespace string) {
 	slowMachine(t, namespace, "a", 2)
 	slowMachine(t, namespace, "b", 1)
 	a, b := waitForPositions(t, namespace, "a", "dd", defaultTimeout), waitForPositions(t, namespace, "b", "d", defaultTimeout)
-	// The operator deletes switches that are down first. So it deletes b-0 and keeps a-0.
+	// The operator deletes surplus switches that are down before switches that are up. So it deletes b-0 and keeps a-0.
 	turnUp(t, namespace, "a-0")
 	waitForPositions(t, namespace, "a", "ud", defaultTimeout)
 
@@ -169,7 +169,7 @@ func testForeignController(t *testing.T, namespace string) {
 		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
 	})
 	m := waitForPositions(t, namespace, "m", "dd", defaultTimeout)
-	// The operator flips, scales and deletes while the foreign switch exists and is up.
+	// The operator turns m-0 down, scales the machine and deletes it, while the foreign switch is up.
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-0")
 	switches.untilObject(t, "m-0", "is turned down", flipped)
@@ -261,7 +261,7 @@ func slowMachine(t *testing.T, namespace, name string, count int32) *v1beta1.Mac
 	})
 }
 
-// createSwitch creates a Switch. It has no machine label if machine is empty, and no owner if owner is nil.
+// createSwitch creates a Switch. If machine is empty, it has no machine label. If owner is nil, it has no owner.
 func createSwitch(t *testing.T, namespace, name, machine string, position v1beta1.Position, owner *metav1.OwnerReference) *v1beta1.Switch {
 	t.Helper()
 	sw := &v1beta1.Switch{

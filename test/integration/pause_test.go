@@ -132,7 +132,8 @@ func testPausedSwitchNotAdopted(t *testing.T, namespace string) {
 	if err := admin(t).Create(t.Context(), paused); err != nil {
 		t.Fatal(err)
 	}
-	// The operator adopts a switch that is not paused. Then m-1 is surplus.
+	// The operator adopts the switch "other", because it is not paused. Then the Machine has three switches, and m-1 is
+	// surplus.
 	switches := recordSwitches(t, namespace)
 	createSwitch(t, namespace, "other", "m", v1beta1.PositionUp, nil)
 	switches.untilDeleted(t, "m-1")

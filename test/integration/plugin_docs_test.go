@@ -31,8 +31,9 @@ import (
 
 var updateDocs = flag.Bool("update-docs", false, "write the output of the plugin into docs/kubectl-useless.md")
 
-// TestPluginDocumentation runs the commands of docs/kubectl-useless.md in their order, on 22 October 2026 at 22:00 in
-// Berlin. The page must contain their output. The flag -update-docs writes the output into the page.
+// TestPluginDocumentation runs the commands of docs/kubectl-useless.md in their order. The clocks of the operator and
+// the plugin show 22 October 2026, 22:00 in Berlin. The page must contain the output of the commands. The flag
+// -update-docs writes the output into the page.
 func TestPluginDocumentation(t *testing.T) {
 	useExclusiveCluster(t)
 	at := time.Date(2026, 10, 22, 20, 0, 0, 0, time.UTC)
@@ -59,7 +60,8 @@ func TestPluginDocumentation(t *testing.T) {
 	}
 }
 
-// useNamespace waits until no namespace of an earlier test has this name. It deletes the namespace when the test ends.
+// useNamespace waits until the namespace does not exist, because an earlier test may have used the name. It does not
+// create the namespace. When the test ends, useNamespace checks the invariants in the namespace and deletes it.
 func useNamespace(t *testing.T, name string) {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -96,11 +98,11 @@ func writeManifests(t *testing.T, page string) (dir string) {
 
 // shell runs the commands of a page.
 type shell struct {
-	dir   string // with the manifests
+	dir   string // contains the manifests
 	clock clock.PassiveClock
 }
 
-// replay returns a console block with the present output of its commands.
+// replay runs the commands of a console block. It returns the block with their new output.
 func (s shell) replay(t *testing.T, block string) string {
 	t.Helper()
 	var out strings.Builder
@@ -141,8 +143,8 @@ func (s shell) useless(t *testing.T, args []string) string {
 	return out.String()
 }
 
-// waitForPage waits until the operator has processed the workloads of the page. The Deployment runs only while it has
-// start-until.
+// waitForPage waits until the operator has processed the workloads of the page. The Deployment must run only while it
+// has the annotation start-until. The CronJob must be suspended.
 func waitForPage(t *testing.T) {
 	t.Helper()
 	eventually(t, defaultTimeout, func() (bool, string) {

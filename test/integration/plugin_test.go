@@ -31,12 +31,12 @@ func TestPlugin(t *testing.T) {
 		{"a stopped deployment is listed and explained, wakes, and sleeps until its next start", testPluginSchedule},
 		{"a workload without a schedule cannot wake", testPluginUnscheduled},
 		{"a workload with the default of its Namespace is in the list of all Namespaces", testPluginDefault},
-		{"a workload whose state before the stop is not known wakes after the command in the error", testPluginUnknownState},
+		{"a workload in an unknown state wakes after the user runs the command in the error", testPluginUnknownState},
 		{"a deployment that sleeps starts at the next start", testPluginNextStart},
 		{"a deployment that sleeps until a time skips earlier starts", testPluginSleepUntil},
 		{"a workload in a dry run cannot wake", testPluginDryRun},
 		{"an import changes the workload only with --apply", testPluginImport},
-		{"a namespace that does not exist", testPluginUnknownNamespace},
+		{"the error about a missing namespace has a command that lists all namespaces", testPluginUnknownNamespace},
 		{"flip turns the switches of a machine up", testPluginFlip},
 		{"a HorizontalPodAutoscaler wakes and sleeps", testPluginAutoscaler},
 		{"names are completed", testPluginCompletion},
@@ -123,7 +123,7 @@ func testPluginUnknownNamespace(t *testing.T, _ string) {
 	}
 }
 
-// argument matches an argument of a command in a shell.
+// argument matches one argument of a shell command.
 var argument = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
 
 // runAdvice runs the plugin, which must fail. Then it runs the kubectl command in the error message.
@@ -145,7 +145,8 @@ func runAdvice(t *testing.T, namespace string, args ...string) {
 	mustKubectl(t, "", advised...)
 }
 
-// testPluginUnknownState has workloads that were already off at their stop, so the operator does not know how they ran.
+// testPluginUnknownState creates workloads that are already off when the operator stops them. So the operator does not
+// know the state that a start must restore.
 func testPluginUnknownState(t *testing.T, namespace string) {
 	d, s, c := newDeployment(namespace, "d"), newStatefulSet(namespace, "s"), newCronJob(namespace, "c")
 	vm := newVirtualMachine(namespace, "vm")
@@ -360,7 +361,7 @@ spec:
 	}
 }
 
-// installKubeGreen installs a CustomResourceDefinition with the names of kube-green's SleepInfo until the test ends.
+// installKubeGreen installs a minimal CustomResourceDefinition of kube-green's SleepInfo until the test ends.
 func installKubeGreen(t *testing.T) {
 	t.Helper()
 	mustKubectl(t, `
@@ -389,8 +390,8 @@ spec:
 	mustKubectl(t, "", "wait", "--for=condition=Established", "crd/sleepinfos.kube-green.com", "--timeout=1m")
 }
 
-// createSleepInfo creates a SleepInfo whose last stop was an hour ago. It also creates two Deployments and a CronJob
-// without schedules.
+// createSleepInfo creates a SleepInfo whose last stop was an hour ago. refs is a further line of its spec.
+// createSleepInfo also creates two Deployments and a CronJob without schedules.
 func createSleepInfo(t *testing.T, namespace, refs string) (web, db *appsv1.Deployment) {
 	t.Helper()
 	mustKubectl(t, `

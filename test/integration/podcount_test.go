@@ -23,9 +23,9 @@ import (
 
 func TestPodCount(t *testing.T) {
 	useExclusiveCluster(t)
-	countPods(t)
+	runPodCount(t)
 	runParallel(t, []namespacedTest{
-		{"the ReplicaSet of a Deployment has the number of its Pods as a label, also when it is 0", testPodCountDocumented},
+		{"the label of a Deployment's ReplicaSet has the number of Pods, also if there are none", testPodCountDocumented},
 		{"a ReplicaSet without labels gets the label and no other change", testPodCountNilLabels},
 		{"two ReplicaSets with the same template labels are counted separately", testPodCountSameLabels},
 		{"a Pod whose owner changes is counted once", testPodCountOwnerChanges},
@@ -36,8 +36,9 @@ func TestPodCount(t *testing.T) {
 	})
 }
 
-// countPods runs an operator that has only the controller podcount. It returns the counter of the operator's requests.
-func countPods(t *testing.T) *requestCounter {
+// runPodCount runs an operator that has only the controller podcount. It returns the counter of the operator's
+// requests.
+func runPodCount(t *testing.T) *requestCounter {
 	t.Helper()
 	grantPermissions(t, podcount.Name)
 	requests := newRequestCounter()
@@ -223,15 +224,15 @@ func testPodCountReverted(t *testing.T, namespace string) {
 }
 
 // TestPodCountWrites lets kube-controller-manager create 500 Pods and delete them, at its default rate of about 20 per
-// second. The operator writes the label when the Pods have not changed for half a second, and after ten seconds of
-// changes. On a busy computer, kube-controller-manager pauses more often, and takes longer. The operator can also
-// receive events half a second later than this test, so one write for 100 changes is always allowed. The unit tests of
-// package podcount check the times exactly.
+// second. The operator writes the label after half a second without changes. If the changes continue, it writes the
+// label every ten seconds. On a busy computer, kube-controller-manager pauses more often, and the operator can see
+// pauses that this test does not see. So the test allows a write for each pause of 100 ms, and at least one for 100
+// changes. The unit tests of package podcount check the times exactly.
 func TestPodCountWrites(t *testing.T) {
 	const bursts = 3 // the new ReplicaSet, its 500 Pods, and their deletion
 	const pause, longestDelay = 100 * time.Millisecond, 10 * time.Second
 	useExclusiveCluster(t)
-	requests := countPods(t)
+	requests := runPodCount(t)
 	namespace := newNamespace(t)
 	start, pods := time.Now(), record[*corev1.Pod](t, &corev1.PodList{}, namespace)
 	createReplicaSet(t, namespace, "web", 0)
@@ -245,7 +246,7 @@ func TestPodCountWrites(t *testing.T) {
 		})
 	}
 	waitUntilPodCountProcessed(t, namespace)
-	writes := requests.of(namespace)["PATCH replicasets"] - 1 // without the write to the barrier ReplicaSet
+	writes := requests.of(namespace)["PATCH replicasets"] - 1 // waitUntilPodCountProcessed causes the other write
 	pauses, changes := 0, pods.all(t)
 	for i := 1; i < len(changes); i++ {
 		if changes[i].at.Sub(changes[i-1].at) >= pause {
@@ -260,8 +261,8 @@ func TestPodCountWrites(t *testing.T) {
 	}
 }
 
-// waitUntilPodCountProcessed returns when the operator has processed all earlier changes in a namespace. It creates
-// another ReplicaSet and waits until the operator has labelled it.
+// waitUntilPodCountProcessed gives the operator the time to process earlier changes in a namespace. It creates another
+// ReplicaSet, with other labels, and waits until the operator has labelled it.
 func waitUntilPodCountProcessed(t *testing.T, namespace string) {
 	t.Helper()
 	createReplicaSet(t, namespace, "barrier", 0, func(rs *appsv1.ReplicaSet) {

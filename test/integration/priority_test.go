@@ -98,7 +98,8 @@ func TestFlipsBeforeOtherWrites(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	// When no switch is due any more, each other worker may still be busy with its last flip.
+	// A worker may send other writes when no more switches wait. At this time, each other worker may still be busy with
+	// its last flip.
 	if first := slices.Index(order.all(), "PATCH machines/status"); first <= machines-workers {
 		t.Errorf("at most %d of %d due switches were turned down before the first other write", first, machines)
 	}

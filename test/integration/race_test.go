@@ -5,5 +5,6 @@
 
 package integration
 
-// init lets TestScheduleBurst compare no times: the race detector slows down the operator more than the minimal client.
+// init disables the comparison of times in TestScheduleBurst, because the race detector slows down the operator more
+// than the minimal client.
 func init() { compareTimes = func() bool { return false } }

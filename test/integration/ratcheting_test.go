@@ -27,7 +27,8 @@ func TestOldObjectsStayWritable(t *testing.T) {
 	t.Cleanup(func() { setMaximumDelay(context.Background(), t, today) })
 	setMaximumDelay(t.Context(), t, looser)
 	old := newMachine(namespace, "old")
-	old.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"} // with the looser schema, the operator must not write
+	// The operator must not write the Machine before the stricter schema applies.
+	old.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"}
 	old.Spec.Flip.DelaySeconds = new(int32(delay))
 	eventually(t, defaultTimeout, func() (bool, string) {
 		err := admin(t).Create(t.Context(), old)

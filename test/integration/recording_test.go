@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -46,15 +48,16 @@ type change[T client.Object] struct {
 	object T
 }
 
-// record starts a recording of the list's kind. The recording ends with the test. On a busy computer, the API server ends
-// a watch that reads too slowly. A RetryWatcher then continues after the last event.
+// record starts a recording of the list's kind. The recording ends with the test. On a busy computer, the API server
+// ends the watch of a client that reads too slowly. The RetryWatcher then starts a new watch after the last event.
 func record[T client.Object](t *testing.T, list client.ObjectList, namespace string) *recording[T] {
 	t.Helper()
 	c := admin(t)
 	if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
-	// The watch must not end with t.Context(), because it would report an error before the cleanup.
+	// The watch must not use t.Context(). This context is cancelled before the cleanup, and the watch would then report
+	// an error.
 	ctx := context.WithoutCancel(t.Context())
 	watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -113,7 +116,8 @@ func (r *recording[T]) soFar(t *testing.T) ([]change[T], <-chan struct{}) {
 	return slices.Clip(r.changes), r.more
 }
 
-// all returns all changes so far. It lists the objects and waits until the recording contains all of them.
+// all returns all changes so far. It lists the objects, and waits until the recording shows the state of the list, or a
+// later one.
 func (r *recording[T]) all(t *testing.T) []change[T] {
 	t.Helper()
 	current := r.start.DeepCopyObject().(client.ObjectList)
@@ -159,7 +163,8 @@ func versions(t *testing.T, list client.ObjectList) map[string]string {
 	return found
 }
 
-// reaches reports whether a resourceVersion is equal to other or later. It returns false if version is empty.
+// reaches reports whether the resourceVersion version is equal to other, or later than other. It returns false if
+// version is empty.
 func reaches(version, other string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, other)
 	return err == nil && order >= 0
@@ -224,19 +229,52 @@ func (r *recording[T]) untilDeleted(t *testing.T, name string) T {
 	return last
 }
 
-// mostAtOnce returns the largest number of added objects that existed at the same time.
+// mostAtOnce returns the largest number of objects that existed at the same time. An object whose first change is not its
+// creation existed at the start of the recording. mostAtOnce does not know objects without changes.
 func mostAtOnce[T client.Object](changes []change[T]) int {
-	most, now := 0, 0
+	existing, known := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, change := range changes {
-		switch change.kind {
-		case watch.Added:
-			now++
-		case watch.Deleted:
-			now--
+		uid := change.object.GetUID()
+		if !known[uid] && change.kind != watch.Added {
+			existing[uid] = true
 		}
-		most = max(most, now)
+		known[uid] = true
+	}
+	most := len(existing)
+	for _, change := range changes {
+		uid := change.object.GetUID()
+		if change.kind == watch.Deleted {
+			delete(existing, uid)
+		} else {
+			existing[uid] = true
+		}
+		most = max(most, len(existing))
 	}
 	return most
+}
+
+func TestMostAtOnce(t *testing.T) {
+	t.Parallel()
+	object := func(kind watch.EventType, uid types.UID) change[*corev1.Pod] {
+		return change[*corev1.Pod]{kind: kind, object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
+	}
+	for _, test := range []struct {
+		reason  string
+		changes []change[*corev1.Pod]
+		want    int
+	}{
+		{"no changes", nil, 0},
+		{"one after the other", []change[*corev1.Pod]{object(watch.Added, "a"), object(watch.Deleted, "a"), object(watch.Added, "b")}, 1},
+		{"two at the same time", []change[*corev1.Pod]{object(watch.Added, "a"), object(watch.Added, "b"), object(watch.Deleted, "a")}, 2},
+		{"a new one before the first is deleted, which existed at the start",
+			[]change[*corev1.Pod]{object(watch.Added, "b"), object(watch.Modified, "a"), object(watch.Deleted, "a")}, 2},
+		{"a new one after the first is deleted, which existed at the start",
+			[]change[*corev1.Pod]{object(watch.Deleted, "a"), object(watch.Added, "b")}, 1},
+	} {
+		if got := mostAtOnce(test.changes); got != test.want {
+			t.Errorf("%s: got %d, want %d", test.reason, got, test.want)
+		}
+	}
 }
 
 // describe formats changes for a failure message, one per line.

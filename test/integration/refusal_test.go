@@ -82,8 +82,8 @@ func testReleaseRefused(t *testing.T, namespace string) {
 	waitForNames(t, m, stays)
 }
 
-// forbid makes the API server reject updates that turn a switch to a position. Updates are allowed again when allow is
-// called or the test ends.
+// forbid makes the API server reject updates that change a switch to the given position. Updates are allowed again when
+// allow is called or the test ends.
 func forbid(t *testing.T, namespace, name string, position v1beta1.Position) (allow func()) {
 	t.Helper()
 	return forbidUpdates(t, newSwitch(namespace, name), v1beta1.GroupVersion.Group, "switches",

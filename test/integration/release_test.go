@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// olderThan reports whether the API server is older than a minor release of Kubernetes, such as 33 for 1.33. If it is,
-// olderThan records the difference. make test-versions writes it into the row of the API server's release in
-// docs/versions.md.
+// olderThan reports whether the API server is older than a minor release of Kubernetes, such as 33 for 1.33. If the API
+// server is older, olderThan records difference, which is a text for users. make test-versions writes this text into
+// the row of the API server's release in docs/versions.md.
 func olderThan(t *testing.T, minor int, difference string) bool {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(clusterOf(t).Config)
@@ -51,8 +51,8 @@ var newerWordings = []struct {
 	{regexp.MustCompile(`Invalid value: "(?:object|string)": `), `Invalid value: `},
 }
 
-// hasWording reports whether a message contains a text. If the API server is older than 1.36, the text may have the
-// older wording.
+// hasWording reports whether a message contains a text. The text has the wording of 1.36. If the API server is older
+// than 1.36, the message may have the older wording.
 func hasWording(t *testing.T, message, text string) bool {
 	t.Helper()
 	if strings.Contains(message, text) {

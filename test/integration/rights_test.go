@@ -51,8 +51,8 @@ var operatorUser = serviceaccount.MakeUsername(operatorNamespace, operatorAccoun
 // A permission allows one verb on one resource.
 type permission struct {
 	verb, resource string
-	name           string // of the only permitted object; empty permits all objects
-	ownNamespace   bool   // only in the operator's own namespace
+	name           string // the name of the only permitted object; empty permits all objects
+	ownNamespace   bool   // limits the permission to the operator's own namespace
 }
 
 // unusedPermissions are permissions that the operator has but does not use in these tests, with the reason.
@@ -65,7 +65,7 @@ var unusedPermissions = map[permission]string{
 	{verb: "update", resource: "virtualmachines.cloudnative.tw/finalizers"}:      ownerReferencesAdmission,
 }
 
-// optionalPermissions are permissions that the operator uses in some runs of these tests, with the reason.
+// optionalPermissions are permissions that the operator uses only in some runs of these tests, with the reason.
 var optionalPermissions = map[permission]string{
 	{verb: "patch", resource: "events.events.k8s.io"}: "the events library patches an event into a series " +
 		"if the same event occurs again before the object changes",
@@ -127,7 +127,7 @@ func checkPermissions() error {
 	return nil
 }
 
-// readUsedPermissions reads the audit log at a path.
+// readUsedPermissions returns the usedPermissions of the audit log at a path.
 func readUsedPermissions(path string) (map[permission]string, error) {
 	log, err := os.Open(path)
 	if err != nil {
@@ -177,7 +177,8 @@ func permissionsOfRoles(objects []*unstructured.Unstructured) (map[permission]st
 	return granted, nil
 }
 
-// ignoreOptional removes the permissions that the operator uses only in some runs.
+// ignoreOptional removes optionalPermissions from granted. From used, it removes all permissions with the same verb and
+// resource.
 func ignoreOptional(granted, used map[permission]string) {
 	for optional := range optionalPermissions {
 		delete(granted, optional)
@@ -208,7 +209,7 @@ func permissionsOf(rule rbacv1.PolicyRule, ownNamespace bool) (permissions []per
 	return permissions
 }
 
-// qualified returns a resource in the format of kubectl auth can-i, such as deployments.apps/scale.
+// qualified returns a resource with its group and its subresource, such as deployments.apps/scale.
 func qualified(group, resource string) string {
 	resource, subresource, found := strings.Cut(resource, "/")
 	resource = schema.GroupResource{Group: group, Resource: resource}.String()
@@ -244,8 +245,8 @@ func usedPermissions(log io.Reader) (map[permission]string, error) {
 }
 
 // comparePermissions returns a line for each permission that is granted but not used, or used but not granted. It skips
-// the exceptions in unusedReasons and externalReasons. If a permission is granted in all namespaces, a use in the
-// operator's own namespace does not count. An exception that is not needed is also a problem.
+// the exceptions in unusedReasons and externalReasons. A permission in all namespaces is not used if the operator uses
+// it only in its own namespace. comparePermissions also returns a line for each exception that is no longer needed.
 func comparePermissions(granted, used, unusedReasons, externalReasons map[permission]string) (problems []string) {
 	unused, external := maps.Clone(granted), map[permission]string{}
 	for request, why := range used {
@@ -290,7 +291,8 @@ func isBasicUser(why string) bool {
 	return strings.HasPrefix(why, `allow: RBAC: allowed by ClusterRoleBinding "system:basic-user"`)
 }
 
-// String returns the permission as arguments of kubectl auth can-i.
+// String returns the permission as text for a failure message, such as
+// "get leases.coordination.k8s.io mine --namespace=useless-system".
 func (r permission) String() string {
 	text := strings.TrimSpace(r.verb + " " + r.resource + " " + r.name)
 	if r.ownNamespace {
@@ -301,7 +303,7 @@ func (r permission) String() string {
 
 // TestCachesWithoutStreamedLists checks how an operator fills its caches without streamed lists. If the API server is
 // older than 1.34, the operator never streams. Otherwise, the test disables streaming in the operator's client. The
-// operator must log each ordinary list. While it streams, it must log no list.
+// operator must log each ordinary list. With streaming, it must log no list.
 func TestCachesWithoutStreamedLists(t *testing.T) {
 	useExclusiveCluster(t)
 	grantPermissions(t, podcount.Name)

@@ -127,7 +127,7 @@ func waitForQuotaExceeded(t *testing.T, namespace, name string) *v1beta1.Machine
 	return m
 }
 
-// onlyOneQuotaWarning checks that the operator emitted exactly one event about the quota, a Warning.
+// onlyOneQuotaWarning checks that the operator emitted exactly one event about the quota, and that it is a Warning.
 func onlyOneQuotaWarning(t *testing.T, m *v1beta1.Machine) {
 	t.Helper()
 	events := eventsOn(t, m, v1beta1.ReasonQuotaExceeded)

@@ -31,16 +31,17 @@ import (
 // compareTimes reports whether TestScheduleBurst compares the times of 2,000 stops.
 var compareTimes = func() bool { return !testing.Short() }
 
-// TestScheduleBurst stops 2,000 Deployments that are due in the same second, with one write each. Nothing else is
-// written, neither before the stops are due nor after a restart of the operator.
+// TestScheduleBurst stops 2,000 Deployments whose stops are due in the same second. The operator must send one write
+// for each Deployment. It must write nothing before the stops are due, and nothing after a restart. Events do not
+// count.
 //
-// The operator must take at most 1.2 times as long as a minimal client. This client has as many workers, sends equal
-// patches to equal Deployments, and decodes all events of Deployments. It decides nothing. In each round, one is
-// measured directly after the other, so that other load on the computer slows down both. The median of the rounds
-// counts. On a busy computer, more rounds are necessary.
+// The operator must take at most 1.2 times as long as a minimal client. This client has the same number of workers,
+// sends equal patches to equal Deployments, and decodes all watch events of Deployments. It makes no decisions. Each
+// round measures the operator and the client directly after each other, so that other load on the computer slows down
+// both. The median of the rounds must be at most 1.2. On a busy computer, the test needs more rounds.
 //
-// With -short or the race detector, the test stops 200 Deployments, and does not compare the times. To compare them, run
-// go test ./test/integration -run TestScheduleBurst.
+// With -short or the race detector, the test stops 200 Deployments, and does not compare the times. To compare them,
+// run go test ./test/integration -run TestScheduleBurst.
 func TestScheduleBurst(t *testing.T) {
 	const most = 1.2
 	useExclusiveCluster(t)
@@ -65,7 +66,8 @@ func TestScheduleBurst(t *testing.T) {
 }
 
 // compare returns the ratio of the operator's time to the minimal client's time. The operator is first in even rounds,
-// and the minimal client in odd rounds. Round 0 is even, because the minimal client copies the operator's patches.
+// and the minimal client in odd rounds. The operator must be first in round 0, because the minimal client copies one of
+// its patches.
 func (b *burst) compare(round int) (ratio float64) {
 	b.Helper()
 	var operator, minimal time.Duration
@@ -89,7 +91,7 @@ type burst struct {
 	patch map[string]any // one of the operator's patches
 }
 
-// burstWorkers is the number of workers of the controller.
+// burstWorkers is the number of workers of the schedule controller, and of the minimal client.
 const burstWorkers = 16
 
 // suspendControllers suspends kube-controller-manager until the test ends. Otherwise, it would write the status of the
@@ -113,8 +115,8 @@ func (b *burst) suspendControllers() {
 	b.Fatal("kube-controller-manager does not run")
 }
 
-// operator returns how long the operator takes for the stops. With restart, it then checks that a new operator writes
-// nothing.
+// operator returns the time from when the stops are due until the operator has written the last one. If restart is
+// true, it then checks that a new operator writes nothing.
 func (b *burst) operator(restart bool) time.Duration {
 	b.Helper()
 	namespace := newNamespace(b)
@@ -151,8 +153,8 @@ func (b *burst) operator(restart bool) time.Duration {
 	return writes.last().Sub(due)
 }
 
-// startBefore starts an operator that has read all Deployments ten seconds before their stops are due. On a busy
-// computer, it needs several attempts. Before an attempt, no stop is due.
+// startBefore starts an operator. The operator must have read all Deployments at least ten seconds before their stops
+// are due. On a busy computer, startBefore needs several attempts. Each attempt sets the clock to an earlier time.
 func (b *burst) startBefore(due time.Time, run func() (stop func())) (stop func()) {
 	b.Helper()
 	for lead := 20 * time.Second; lead < 5*time.Minute; lead *= 2 {
@@ -167,8 +169,8 @@ func (b *burst) startBefore(due time.Time, run func() (stop func())) (stop func(
 	return nil
 }
 
-// minimalClient returns how long a minimal client takes for equal patches. It has the operator's permissions, and no
-// rate limit.
+// minimalClient returns how long a minimal client takes for equal patches. The client has the operator's permissions,
+// and no rate limit.
 func (b *burst) minimalClient() time.Duration {
 	b.Helper()
 	namespace := newNamespace(b)
@@ -205,7 +207,7 @@ func (b *burst) minimalClient() time.Duration {
 	return writes.last().Sub(begin)
 }
 
-// watch decodes all events of Deployments until the test ends, like the cache of each controller.
+// watch decodes all watch events of Deployments until the test ends, like a controller's cache.
 func (b *burst) watch(config *rest.Config) {
 	b.Helper()
 	cached, err := cache.New(config, cache.Options{Scheme: newScheme()})
@@ -271,8 +273,8 @@ func (b *burst) delete(namespace string) {
 	}
 }
 
-// arrivals records when the API server answered the writes to the Deployments of a Namespace. Other Namespaces can have
-// scheduled Deployments of earlier tests.
+// arrivals records when the API server answered the writes to the Deployments of a Namespace. It ignores other
+// Namespaces, which can have scheduled Deployments of earlier tests.
 type arrivals struct {
 	folder string // the part of the path before a Deployment's name
 	clock  *adjustedClock
@@ -281,7 +283,7 @@ type arrivals struct {
 	written []time.Time
 	writes  map[string]int // successful writes by path
 	others  map[string]int // other responses by status
-	patch   map[string]any // the first patch
+	patch   map[string]any // the first successful patch
 }
 
 func (b *burst) newArrivals(namespace string) *arrivals {
@@ -327,7 +329,8 @@ func (a *arrivals) wait(t *testing.T, n int) {
 	})
 }
 
-// checkOnce checks that each of n Deployments was written exactly once, and that no write failed.
+// checkOnce checks that each of n Deployments was written exactly once, and that no write failed. It sorts the times of
+// the writes.
 func (a *arrivals) checkOnce(t *testing.T, n int) {
 	t.Helper()
 	a.mu.Lock()
@@ -339,5 +342,5 @@ func (a *arrivals) checkOnce(t *testing.T, n int) {
 	slices.SortFunc(a.written, time.Time.Compare)
 }
 
-// last returns the time of the last write. checkOnce has sorted the times.
+// last returns the time of the last write. Call checkOnce before last, because checkOnce sorts the times.
 func (a *arrivals) last() time.Time { return a.written[len(a.written)-1] }

@@ -39,7 +39,7 @@ func TestScheduleOnDemand(t *testing.T) {
 		{"a dry run announces the start that follows the stop", testDryRunOfStart},
 		{"a dry run of a Namespace applies to workloads with their own schedule", testDryRunOfNamespace},
 		{"a stop that a user undoes causes one warning with the field manager", testOverridden},
-		{"the same applies to a StatefulSet, a CronJob and a VirtualMachine", testOverriddenKinds},
+		{"the warning about an undone stop of another kind names the field manager, too", testOverriddenKinds},
 	})
 }
 
@@ -161,7 +161,7 @@ func testSystemNamespaces(t *testing.T, _ string) {
 				t.Error(err)
 			}
 		}()
-		system.Namespace = metav1.NamespaceDefault // of the events about a cluster-scoped object
+		system.Namespace = metav1.NamespaceDefault // events about a cluster-scoped object are in this namespace
 		checkEvents(t, system, v1beta1.EventScheduleIgnored, "Namespace "+name+" cannot have a default schedule: annotate its workloads")
 		checkUnchanged(t, d, "in "+name)
 	}
@@ -236,7 +236,8 @@ func testStopAfter(t *testing.T, namespace string) {
 	}
 }
 
-// TestStopAfterAcrossRestarts restarts the operator 50 minutes after a workload was started, and when its stop is due.
+// TestStopAfterAcrossRestarts restarts the operator 50 minutes after a workload was started. It restarts the operator
+// again when the workload's stop is due.
 func TestStopAfterAcrossRestarts(t *testing.T) {
 	useExclusiveCluster(t)
 	clock, namespace := &adjustedClock{}, newNamespace(t)
@@ -278,7 +279,8 @@ func testDryRun(t *testing.T, namespace string) {
 	if *d.Spec.Replicas != 3 {
 		t.Errorf("at the end of the dry run, the deployment was scaled to %d", *d.Spec.Replicas)
 	}
-	time.Sleep(3 * time.Second) // earlier, an edit could be a late part of the dry run
+	// For two seconds after the end of a dry run, the operator treats an edit as a part of the dry run.
+	time.Sleep(3 * time.Second)
 	annotate(t, d, v1beta1.StopReplicasAnnotation, "1")
 	waitForReplicas(t, d, 1)
 }

@@ -31,23 +31,23 @@ import (
 type gitOpsTool struct {
 	name, manager string
 	flags         []string
-	ignored       func(*testing.T) []ignoreRule // the fields that the documentation lets the tool ignore
-	afterRemoval  int32                         // the replicas of a stopped Deployment after the field was removed from the manifest
+	ignored       func(*testing.T) []ignoreRule // the documented rules for fields that the tool ignores
+	afterRemoval  int32                         // the replicas of a stopped Deployment after its manifest has none
 }
 
 const fluxManager = "kustomize-controller"
 
-// gitOpsTools lists the arguments with which GitOps tools apply manifests. By default, Argo CD uses a client-side
-// apply. With the option ServerSideApply=true, it uses a server-side apply. Flux always uses a server-side apply. Both
-// tools overwrite the fields of other managers.
+// gitOpsTools lists GitOps tools, and the flags with which kubectl applies a manifest as the tool does. By default,
+// Argo CD uses a client-side apply. With the option ServerSideApply=true, it uses a server-side apply. Flux always uses
+// a server-side apply. Both tools overwrite the fields of other managers.
 var gitOpsTools = []gitOpsTool{
 	{"Argo CD", "argocd-controller", nil, ignoredByArgoCD, 1},
 	{"Argo CD with ServerSideApply=true", "argocd-controller", []string{"--server-side", "--force-conflicts"}, ignoredByArgoCD, 0},
 	{"Flux", fluxManager, []string{"--server-side", "--force-conflicts"}, ignoredByFlux, 0},
 }
 
-// TestScheduleGitOps applies manifests as GitOps tools do, with all examples in this section of docs/schedule.md.
-// Without -short, Flux's own library applies the manifests of Flux.
+// TestScheduleGitOps applies manifests as GitOps tools do. It uses all examples in the section "Argo CD and Flux" of
+// docs/schedule.md. Without -short, Flux's own library applies the manifests of Flux.
 func TestScheduleGitOps(t *testing.T) {
 	var tests []namespacedTest
 	for _, tool := range gitOpsTools {
@@ -83,7 +83,8 @@ func (tool gitOpsTool) apply(t *testing.T, o client.Object) {
 	mustKubectl(t, manifestOf(t, o), args...)
 }
 
-// applyIgnoring applies the manifest of an object that exists. The tool has the settings of the documentation.
+// applyIgnoring applies the manifest of an existing object. The tool ignores the same fields as in the examples of the
+// documentation.
 func (tool gitOpsTool) applyIgnoring(t *testing.T, o client.Object) {
 	t.Helper()
 	if tool.usesLibrary() {
@@ -93,7 +94,8 @@ func (tool gitOpsTool) applyIgnoring(t *testing.T, o client.Object) {
 	tool.apply(t, withLiveValues(t, o, tool.ignored(t)))
 }
 
-// applyAsFlux applies a manifest as kustomize-controller does for a Kustomization, with the same library.
+// applyAsFlux applies a manifest as kustomize-controller does for a Kustomization, with the same library. kustomization
+// is YAML. If it is empty, no field is ignored.
 func applyAsFlux(t *testing.T, kustomization string, o client.Object) {
 	t.Helper()
 	const program, modfile = "test/internal/flux/apply.go", "hack/tools/flux.mod"
@@ -111,7 +113,7 @@ func applyAsFlux(t *testing.T, kustomization string, o client.Object) {
 	}
 }
 
-// gitOpsExample returns the YAML block of a kind in the section about GitOps tools.
+// gitOpsExample returns the YAML block of a kind in the section about GitOps tools of docs/schedule.md.
 func gitOpsExample(t *testing.T, kind string) string {
 	t.Helper()
 	blocks := docexamples.Section(t, "schedule.md", "## Argo CD and Flux")
@@ -126,7 +128,7 @@ func gitOpsExample(t *testing.T, kind string) string {
 	return block
 }
 
-// readGitOpsExample reads the example of a kind. It sets the times of newScheduled.
+// readGitOpsExample reads the example of a kind into o. It replaces the times of the example with those of newScheduled.
 func readGitOpsExample(t *testing.T, kind string, o client.Object, namespace string) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(gitOpsExample(t, kind)), o); err != nil {
@@ -239,8 +241,9 @@ func names(path fieldpath.Path) (names []string) {
 	return names
 }
 
-// overwrite applies the manifest of a stopped object, which undoes the stop. The operator notices this in a later
-// second. Its only event must name the tool, and the time at which the tool changed the object.
+// overwrite applies the manifest of a stopped object, which undoes the stop. The object is paused for more than a
+// second, so the operator notices the change later. The operator must emit one event. This event must name the tool,
+// and the time at which the tool changed the object.
 func (tool gitOpsTool) overwrite(t *testing.T, o client.Object) {
 	t.Helper()
 	annotate(t, o, v1beta1.PausedAnnotation, "true")
@@ -291,8 +294,8 @@ func (tool gitOpsTool) testNoReplicasInManifest(t *testing.T, namespace string) 
 	}
 }
 
-// testReplicasRemovedFromManifest removes the replicas from a manifest while a Deployment is stopped. Either the value
-// stays, or Kubernetes sets its default.
+// testReplicasRemovedFromManifest removes the replicas from a manifest while a Deployment is stopped. Depending on the
+// tool, the value in the cluster stays 0, or Kubernetes sets its default of 1.
 func (tool gitOpsTool) testReplicasRemovedFromManifest(t *testing.T, namespace string) {
 	t.Helper()
 	manifest := newDeployment(namespace, "d")
@@ -348,8 +351,8 @@ func (tool gitOpsTool) testAutoscalerIgnored(t *testing.T, namespace string) {
 	waitForWorkload(t, manifest, "overwritten", limits(2, 8))
 }
 
-// testIfNotPresent applies the manifest of an autoscaler that Flux only creates. A new manifest has no effect until the
-// autoscaler is deleted.
+// testIfNotPresent applies the manifest of an autoscaler that Flux creates but never updates. A changed manifest must
+// have no effect until the autoscaler is deleted.
 func testIfNotPresent(t *testing.T, namespace string) {
 	if testing.Short() {
 		t.Skip("Flux's library takes some seconds to compile")

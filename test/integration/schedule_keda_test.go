@@ -34,7 +34,7 @@ func installKEDA(t *testing.T) (crd string) {
 }
 
 // TestScaledObjects installs KEDA's CustomResourceDefinition while the operator runs, and removes it. Without -short,
-// it installs it again. The operator must pause and resume ScaledObjects without a restart.
+// the test does this twice. The operator must pause and resume ScaledObjects without a restart.
 func TestScaledObjects(t *testing.T) {
 	const removed = `"installed":false`
 	useExclusiveCluster(t)
@@ -56,21 +56,21 @@ func TestScaledObjects(t *testing.T) {
 		})
 	}
 	checkDeploymentStops(t, namespace, "after")
-	// Before the operator notices the removal, client-go logs that it cannot watch.
+	// After the operator has noticed the removal, client-go must no longer log that it cannot watch ScaledObjects.
 	log := operator.Log()
 	if after := log[strings.LastIndex(log, removed):]; strings.Contains(after, "Failed to watch") {
 		t.Errorf("the operator still watches the kind:\n%s", after)
 	}
 }
 
-// checkDeploymentStops checks that schedules of another kind work.
+// checkDeploymentStops checks that the operator stops a Deployment while KEDA is not installed.
 func checkDeploymentStops(t *testing.T, namespace, name string) {
 	t.Helper()
 	waitForReplicas(t, createDeployment(t, namespace, name, nil), 0)
 }
 
-// checkScaledObject checks that a stop pauses a ScaledObject, and that a start removes the pause. Then a user pauses the
-// ScaledObject again, and one event must name the field manager.
+// checkScaledObject checks that a stop pauses a ScaledObject, and that a start removes the pause. Then a user pauses
+// the ScaledObject again, and one event must name the field manager.
 func checkScaledObject(t *testing.T, namespace string) {
 	t.Helper()
 	o := createScaledObject(t, namespace)

@@ -154,7 +154,7 @@ func waitForWorkload[T any, O interface {
 	return got
 }
 
-// annotate sets annotations in one patch. An empty value removes the annotation.
+// annotate sets annotations in one patch. Each key is followed by its value. An empty value removes the annotation.
 func annotate(t *testing.T, o client.Object, keysAndValues ...string) {
 	t.Helper()
 	annotations := map[string]any{}
@@ -183,8 +183,8 @@ func waitUntilScheduleProcessed(t *testing.T, namespace string) {
 	clusterOf(t).requests.waitUntilIdle(t, namespace)
 }
 
-// checkUnchanged fails the test if the operator changes a workload. In the failure message, description follows the
-// kind.
+// checkUnchanged waits until the operator has processed all earlier changes. The test fails if the operator changes the
+// spec or the annotations of a workload. In the failure message, description follows the kind.
 func checkUnchanged(t *testing.T, o client.Object, description string) {
 	t.Helper()
 	before := getUnstructured(t, o)
@@ -474,8 +474,8 @@ func testScaleRefused(t *testing.T, namespace string) {
 	}
 }
 
-// causeOf returns the end of the event about the last stop or start of a workload. The schedule is stop-schedule or
-// start-schedule.
+// causeOf returns the end of the event's note about the last stop or start of a workload. schedule is "stop-schedule"
+// or "start-schedule".
 func causeOf(o client.Object, schedule string) string {
 	annotations := o.GetAnnotations()
 	return fmt.Sprintf("(%s %q, due %s)", schedule, annotations["useless.container.training/"+schedule],
@@ -544,7 +544,8 @@ func testSuspendedCronJob(t *testing.T, namespace string) {
 	}
 }
 
-// newScheduledAutoscaler returns a HorizontalPodAutoscaler from 2 to 9 replicas with the schedule of newScheduled.
+// newScheduledAutoscaler returns a HorizontalPodAutoscaler from 2 to 9 replicas with the schedule of newScheduled. If
+// stopReplicas is empty, it has no annotation stop-replicas.
 func newScheduledAutoscaler(namespace, name, stopReplicas string) *autoscalingv2.HorizontalPodAutoscaler {
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: newScheduled(namespace, name)}
 	if stopReplicas != "" {

@@ -95,7 +95,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	options.registry = nil
 	runOperatorFor(t, options)
 	checkUnchangedAt(t, web, clock, requests)
-	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // web, and the barrier Deployment
+	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // one for web, one for barrier
 		t.Errorf("%d writes to Deployments after the start and a restart of the operator, want 2", got)
 	}
 }
@@ -125,7 +125,8 @@ func checkMetrics(t *testing.T, registry *prometheus.Registry, namespace string,
 	}
 }
 
-// checkUnchangedAt is like checkUnchanged for an operator with an adjustedClock.
+// checkUnchangedAt is like checkUnchanged for an operator with an adjustedClock. It compares only the replicas and the
+// annotation last-schedule-time.
 func checkUnchangedAt(t *testing.T, d *appsv1.Deployment, clock *adjustedClock, requests *requestCounter) {
 	t.Helper()
 	barrier := newDeployment(d.Namespace, "barrier")
@@ -180,7 +181,9 @@ func createSettled(t *testing.T, namespace string) *appsv1.Deployment {
 	return d
 }
 
-// TestScheduleConflict lets a user scale a Deployment just before the operator sends the write that stops it.
+// TestScheduleConflict lets a user scale a Deployment just before the operator sends the write that stops it. This
+// write fails with a conflict. The operator must then stop the Deployment, store the replicas that the user set, and
+// emit no ScaleFailed event.
 func TestScheduleConflict(t *testing.T) {
 	useExclusiveCluster(t)
 	requests := newRequestCounter()

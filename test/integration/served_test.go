@@ -27,7 +27,7 @@ import (
 	"container.training/useless/test/internal/docexamples"
 )
 
-// alphaMetric and alphaManagers find clients that use v1alpha1. docs/installing.md has the same commands.
+// alphaMetric and alphaManagers find clients that use v1alpha1. Commands in docs/installing.md contain both texts.
 const (
 	alphaMetric   = `apiserver_requested_deprecated_apis{group="useless.container.training",`
 	alphaManagers = `jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}: ` +
@@ -52,8 +52,9 @@ func TestServeOnlyV1beta1(t *testing.T) {
 		t.Fatalf("objects are stored in v1alpha1: got the error %v, want %q for each kind", err, want)
 	}
 
-	operator := startedOperator(t) // migrates
-	checkAlphaUsers(t, namespace)  // Kubernetes 1.30 calls the conversion webhook for it
+	operator := startedOperator(t) // migrates the objects to v1beta1
+	// The operator must run, because Kubernetes 1.30 calls its conversion webhook for these requests.
+	checkAlphaUsers(t, namespace)
 	for _, plural := range plurals {
 		eventually(t, defaultTimeout, func() (bool, string) {
 			stored := crd(t, plural).Status.StoredVersions
@@ -65,7 +66,7 @@ func TestServeOnlyV1beta1(t *testing.T) {
 	}
 	waitForAlpha(t, namespace, false)
 	operator.Kill()
-	startedOperator(t) // must work without v1alpha1
+	startedOperator(t) // the operator must work without v1alpha1
 	mustKubectl(t, "", "patch", "machines", "m", "-n", namespace, "--type=merge", "-p", `{"spec":{"switches":{"count":2}}}`)
 	flippingMachine(t, namespace, "new", 1, 0, 0)
 	for _, name := range []string{"m-1", "new-0"} {
@@ -103,8 +104,8 @@ func documentedCRDs(t *testing.T) (found []*apiextensionsv1.CustomResourceDefini
 	return found
 }
 
-// serveVersionsOf copies the field served of all versions to the CustomResourceDefinitions in the cluster. It changes no
-// other field, because the cluster of the tests has other URLs of webhooks.
+// serveVersionsOf copies the field served of all versions to the CustomResourceDefinitions in the cluster. It changes
+// no other field, because the CustomResourceDefinitions in the test cluster have other webhook URLs.
 func serveVersionsOf(t *testing.T, wanted []*apiextensionsv1.CustomResourceDefinition) error {
 	t.Helper()
 	var errs []error
@@ -140,7 +141,8 @@ func storeMachineInAlpha(t *testing.T, namespace string) {
 	stop()
 }
 
-// waitForAlpha waits until the API server serves v1alpha1. If served is false, it waits until the API server answers 404.
+// waitForAlpha waits until the API server serves v1alpha1 (served is true), or until the API server answers 404 (served
+// is false).
 func waitForAlpha(t *testing.T, namespace string, served bool) {
 	t.Helper()
 	for _, plural := range plurals {

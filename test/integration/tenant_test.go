@@ -144,7 +144,8 @@ func createHostileObjects(t *testing.T, namespace, victim string, owners map[str
 }
 
 // everythingIn returns the metadata of all objects in a namespace that the operator could change. Other controllers
-// change the status of Kubernetes' own kinds, so it omits their resourceVersion and managedFields.
+// change the status of Kubernetes' own kinds. So everythingIn omits the resourceVersion and managedFields of these
+// kinds.
 func everythingIn(t *testing.T, namespace string) map[string]metav1.ObjectMeta {
 	t.Helper()
 	found := map[string]metav1.ObjectMeta{}

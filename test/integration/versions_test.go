@@ -39,7 +39,7 @@ var fieldPaths = []struct{ beta, alpha string }{
 	{"spec.flip.intervalSeconds", "spec.flipIntervalSeconds"},
 }
 
-// in replaces the v1beta1 field paths in a text by the paths of the given version.
+// in replaces the v1beta1 field paths in a text with the paths of the given version.
 func in(version, text string) string {
 	if version == beta {
 		return text
@@ -204,7 +204,7 @@ func TestVersionsKeepEveryField(t *testing.T) {
 	}
 }
 
-// compareBoth reads a Machine in both versions and compares it field by field.
+// compareBoth reads a Machine in both versions, and compares its fields with want. The keys of want are v1beta1 paths.
 func compareBoth(t *testing.T, namespace, name string, want map[string]any) {
 	t.Helper()
 	for _, version := range []string{alpha, beta} {
@@ -469,7 +469,8 @@ func TestListInBothVersions(t *testing.T) {
 }
 
 // listPages lists all objects in a namespace. It passes each page to take, which returns the number of items in the
-// page. A limit of 0 means one page. The test fails unless there are count objects.
+// page. A limit of 0 means one page. The test fails if the number of objects is not count, or if the number of pages is
+// wrong.
 func listPages[L client.ObjectList](t *testing.T, namespace string, limit int64, count int, list L, take func(L) int) {
 	t.Helper()
 	start, pages, total := time.Now(), 0, 0
@@ -629,8 +630,8 @@ func TestScaleSubresource(t *testing.T) {
 	}
 }
 
-// TestSwitchInBothVersions writes and reads Switches in both versions. Both have the same fields, so no webhook
-// converts them.
+// TestSwitchInBothVersions writes and reads Switches in both versions. The versions have the same fields, so no webhook
+// converts Switches.
 func TestSwitchInBothVersions(t *testing.T) {
 	useSharedCluster(t)
 	if got := mustKubectl(t, "", "get", "crd", "switches."+v1beta1.GroupVersion.Group, "-o", "jsonpath={.spec.conversion}"); got != `{"strategy":"None"}` {

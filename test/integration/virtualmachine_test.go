@@ -501,7 +501,7 @@ func testVirtualMachineNameConflictLabelled(t *testing.T, namespace string) {
 	testConflict(t, namespace, map[string]string{v1alpha1.VirtualMachineLabel: "vm"})
 }
 
-// testConflict creates an unrelated Pod under the name of the VirtualMachine's Pod, and then the VirtualMachine.
+// testConflict creates an unrelated Pod with the name of the VirtualMachine's Pod. Then it creates the VirtualMachine.
 func testConflict(t *testing.T, namespace string, labels map[string]string) {
 	node(t)
 	foreign := newPod(namespace, "vm-vm", labels)
@@ -734,8 +734,8 @@ func testVirtualMachineDeletedInEveryPhase(t *testing.T, namespace string) {
 		fate    standin.Fate
 		reached func(t *testing.T, vm *v1alpha1.VirtualMachine)
 	}{
-		// Wait for the finalizer. If the operator writes the finalizer during the deletion, Kubernetes may ignore it
-		// and delete the object.
+		// Wait for the finalizer. If the operator writes the finalizer during the deletion, Kubernetes may ignore the
+		// finalizer and delete the object.
 		"at-once": {reached: func(t *testing.T, vm *v1alpha1.VirtualMachine) {
 			t.Helper()
 			eventually(t, defaultTimeout, func() (bool, string) {

@@ -19,7 +19,7 @@ import (
 	"container.training/useless/test/internal/docexamples"
 )
 
-// core lists the permissions of an operator that has no controllers and self-managed certificates.
+// core lists the permissions of an operator with self-managed certificates and without controllers.
 var core = []string{
 	"create events",
 	"create leases.coordination.k8s.io",

@@ -71,8 +71,8 @@ func TestComponents(t *testing.T) {
 	})
 }
 
-// TestServeOnlyV1beta1 compares the documented kustomization with config/default. Only v1alpha1 of Machines and Switches
-// may differ.
+// TestServeOnlyV1beta1 compares the documented kustomization with config/default. Only v1alpha1 of Machines and
+// Switches may differ.
 func TestServeOnlyV1beta1(t *testing.T) {
 	plain := kustomize(t, "resources: [useless-operator/config/default]\n")
 	rendered := kustomize(t, docexamples.Block(t, "installing.md", "components:"))
@@ -91,8 +91,8 @@ func TestServeOnlyV1beta1(t *testing.T) {
 	}
 }
 
-// checkComponents compares a kustomization with the installation that it extends. It must add exactly these arguments
-// and objects. It must bind every added ClusterRole to the operator.
+// checkComponents compares a kustomization with the installation that it extends. The kustomization must add exactly
+// these arguments and objects. It must bind every added ClusterRole to the operator.
 func checkComponents(t *testing.T, overlay, kustomization string, args, adds []string) {
 	t.Helper()
 	plain, rendered := kustomize(t, "resources: [useless-operator/"+overlay+"]\n"), kustomize(t, kustomization)

@@ -30,8 +30,8 @@ func TestShortNames(t *testing.T) {
 	}
 }
 
-// TestFieldDescriptions checks that kubectl explain shows the range, the default, the unit and an example of each field.
-// TestKubectlExplain in test/integration runs it.
+// TestFieldDescriptions checks the descriptions of fields, which kubectl explain shows. They must contain the range,
+// the default, the unit and an example. TestKubectlExplain in test/integration runs kubectl explain.
 func TestFieldDescriptions(t *testing.T) {
 	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
 		for _, version := range crd.Spec.Versions {
@@ -58,7 +58,7 @@ func checkDescriptions(t *testing.T, path string, field apiextensionsv1.JSONSche
 	}
 }
 
-// units has a pattern for the unit of fields whose path matches the key.
+// units maps a pattern for the paths of fields to a pattern for their unit.
 var units = map[string]string{
 	`Seconds$`:    `\bin seconds\b`,
 	`\.cpu$`:      `\bCPUs\b|\bin percent\b`,

@@ -88,8 +88,8 @@ func TestCRDs(t *testing.T) {
 	}
 }
 
-// TestProject compares the versions of the kinds in PROJECT with those in the CRDs. The storage version of a kind with a
-// conversion webhook lists all other versions.
+// TestProject compares the versions of the kinds in PROJECT with those in the CRDs. The storage version of a kind with
+// a conversion webhook must list all other versions as spokes.
 func TestProject(t *testing.T) {
 	raw, err := os.ReadFile(repository + "/PROJECT")
 	if err != nil {
@@ -126,8 +126,8 @@ func TestProject(t *testing.T) {
 	}
 }
 
-// TestFieldsAreDocumented compares the fields in the storage version of each kind with the tables in docs. A row that
-// documents a field documents the fields below it too.
+// TestFieldsAreDocumented compares the fields in the storage version of each kind with the tables in docs. A row for a
+// field also documents the fields below it.
 func TestFieldsAreDocumented(t *testing.T) {
 	headings := map[string][2]string{
 		"Machine": {"reference.md", "\n## Machine\n"}, "Switch": {"reference.md", "\n## Switch\n"},
@@ -179,7 +179,8 @@ func documentedFields(section string) sets.Set[string] {
 	return fields
 }
 
-// addFields adds the path of a field if it is documented or has no fields below it. Otherwise it adds those fields.
+// addFields adds the path of a field if the path is documented, or if the field has no fields below it. Otherwise, it
+// adds the fields below it.
 func addFields(fields sets.Set[string], path string, field apiextensionsv1.JSONSchemaProps, documented sets.Set[string]) {
 	if documented.Has(path) || len(field.Properties) == 0 {
 		fields.Insert(path)
@@ -317,7 +318,7 @@ func TestMigrationKnowsEveryResource(t *testing.T) {
 }
 
 // TestFlowSchemaIsForTheOperator checks the names in the FlowSchema, because kustomize does not replace them. It also
-// checks that the FlowSchema covers all of the operator's permissions on its Lease.
+// checks that the FlowSchema covers all of the operator's permissions on its Leases.
 func TestFlowSchemaIsForTheOperator(t *testing.T) {
 	schemas, deployment := objects[flowcontrolv1.FlowSchema](t, "FlowSchema"), objects[appsv1.Deployment](t, "Deployment")[0]
 	if len(schemas) != 1 || schemas[0].Namespace != "" {

@@ -55,8 +55,8 @@ func TestNetworkPolicy(t *testing.T) {
 // servedVersions is the admission policy that applies to all users.
 const servedVersions = "useless-served-versions"
 
-// TestAdmissionPoliciesMatchOperator checks that the other admission policies apply only to the operator. It compares
-// the username in the policies, because kustomize does not change it.
+// TestAdmissionPoliciesMatchOperator checks that all admission policies except servedVersions apply only to the
+// operator. It compares the username in the policies, because kustomize does not change it.
 func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
 	operator := []admissionregistrationv1.MatchCondition{{Name: "operator", Expression: "request.userInfo.username == 'system:serviceaccount:" +
@@ -180,7 +180,7 @@ func boundRules(t *testing.T, manifests []byte) (rules []admissionregistrationv1
 	}
 	for _, binding := range decode[admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, manifests, "ValidatingAdmissionPolicyBinding") {
 		ofPolicy := policies[binding.Spec.PolicyName]
-		if binding.Spec.PolicyName == servedVersions { // does not restrict the fields that the operator may change
+		if binding.Spec.PolicyName == servedVersions { // it does not restrict the fields that the operator may change
 			continue
 		}
 		if binding.Spec.MatchResources == nil {

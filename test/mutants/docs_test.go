@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// documented matches a command for one mutant, after a comment with the mistake.
+// documented matches a comment with a mistake, and below it the command for this mutant.
 var documented = regexp.MustCompile(`(?m)^# (.+)\n\$ make mutants TESTFLAGS="-run TestMutants/(\d+)"$`)
 
-// TestDocumentedMutants checks the commands for single mutants in docs/tour.md. The number changes when a mutant is
-// added before it, so the mistake must be in the line above the command.
+// TestDocumentedMutants checks the commands for single mutants in docs/tour.md. A command has only the number of the
+// mutant. The number changes when a mutant is added before it, so the mistake must be in the line above the command.
 func TestDocumentedMutants(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(repository, "docs", "tour.md"))
 	if err != nil {
@@ -35,7 +35,8 @@ func TestDocumentedMutants(t *testing.T) {
 	}
 }
 
-// TestEveryMutantIsInTheReport requires a row for each mutant, which make mutants writes when a test has found it.
+// TestEveryMutantIsInTheReport requires a row for each mutant in docs/reliability.md. make mutants writes this row when
+// a test has found the mutant.
 func TestEveryMutantIsInTheReport(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(repository, "docs", "reliability.md"))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// TestEdits checks that the edits of every mutant can be applied. It is part of make test, and takes seconds. make
-// mutants, which runs the tests with each mutant, takes minutes.
+// TestEdits checks that the edits of every mutant can be applied. It is part of make test, and takes seconds. In
+// contrast, make mutants runs the tests with each mutant, and takes minutes.
 func TestEdits(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range mutants {

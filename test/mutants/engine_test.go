@@ -45,7 +45,8 @@ const (
 	text        kind = "text"                         // name itself, in a file that is not Go
 )
 
-// matches has one function for each kind except text. It reports whether an edit with this name replaces the node n.
+// matches has one function for each kind except text. The function reports whether an edit of this kind, with this
+// name, replaces the node n.
 var matches = map[kind]func(n ast.Node, name string) bool{
 	assignment: func(n ast.Node, name string) bool { a, ok := n.(*ast.AssignStmt); return ok && is(a.Lhs[0], name) },
 	binary:     func(n ast.Node, name string) bool { b, ok := n.(*ast.BinaryExpr); return ok && mentions(name, b) },
@@ -342,7 +343,8 @@ func (e edit) fixImports(before, after string) (string, error) {
 		return "", err
 	}
 	imported := map[string]bool{}
-	for _, spec := range slices.Backward(changed.Imports) { // start at the end, because a change moves all later offsets
+	// Start at the end, because a change moves all later offsets.
+	for _, spec := range slices.Backward(changed.Imports) {
 		name := path.Base(strings.Trim(spec.Path.Value, `"`))
 		if spec.Name != nil {
 			name = spec.Name.Name

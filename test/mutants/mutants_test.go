@@ -128,7 +128,8 @@ func excerpt(output string) string {
 	return strings.Join(parts[:min(lines, len(parts))], "")
 }
 
-// suites returns arguments of go test. They select first the edited packages, and then the tests that run the operator.
+// suites returns the arguments of each run of go test. First come the edited packages, and then the tests that run the
+// operator.
 func (m mutant) suites() []string {
 	if m.tests != nil {
 		return append(m.packages(), m.tests...)
@@ -151,7 +152,7 @@ type test struct{ folder, name string }
 
 func (t test) String() string { return t.folder + " " + t.name }
 
-// suites returns arguments of go test that run only this test.
+// suites returns arguments of go test that run only this test, or nil for no test.
 func (t test) suites() []string {
 	if t.name == "" {
 		return nil
@@ -206,12 +207,13 @@ func passed(output, name string) bool {
 	return false
 }
 
-// worker matches the number of a goroutine in a test's name, which differs between runs.
+// worker matches the number of a goroutine in a test's name. The number differs between runs.
 var worker = regexp.MustCompile(`/runs/\d+$`)
 
 // failing runs go test until a test fails. It returns the failed test and its output. If all tests pass, it returns no
-// test, and the output of go test -json. A timeout does not count as a failure, because the computer may be busy. It
-// returns an error if go test itself fails, for example because a package does not compile.
+// test, and the output of go test -json. A timeout does not count as a failed test, because the computer may be busy.
+// If go test fails without a failed test, failing returns an error. Examples are a timeout and a package that does not
+// compile.
 func failing(dir, suite string) (failed test, output string, err error) {
 	flags := []string{"test", "-json", "-failfast", "-count=1", "-vet=off"}
 	// The cleanup of a test calls this function, after the context of the test is canceled.

@@ -34,7 +34,7 @@ const (
 	deploymentFields = "'deployments': variables.scheduleAnnotations + [\n"
 )
 
-// mutants lists mistakes. Other projects have found the mistakes with a class in operators.
+// mutants lists all mistakes. A mistake with a class is a kind of bug that was found in other operators or controllers.
 var mutants = []mutant{
 	// Stale reads and unseen writes.
 	{class: 1, mistake: "Switches get generated names, so a stale list creates too many", edits: []edit{

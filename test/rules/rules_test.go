@@ -45,7 +45,8 @@ func install(t *testing.T) map[string][]*unstructured.Unstructured {
 	return kinds
 }
 
-// readRules returns the spec of the PrometheusRule, which has the format of Prometheus's files, and its alerts.
+// readRules returns the spec of the PrometheusRule as YAML, in the format of Prometheus's rule files. It also returns
+// the alerts in it.
 func readRules(t *testing.T) (file []byte, alerts []alert) {
 	t.Helper()
 	rules := install(t)["PrometheusRule"]
@@ -69,7 +70,8 @@ func readRules(t *testing.T) (file []byte, alerts []alert) {
 	return file, alerts
 }
 
-// promtool runs promtool in a folder with rules and their tests. Like Prometheus, it reads files, not objects.
+// promtool runs promtool in a folder with rules and their tests. promtool reads files, as Prometheus does, and not
+// objects.
 func promtool(t *testing.T, rules string, args ...string) (output string, err error) {
 	t.Helper()
 	if testing.Short() {
@@ -161,7 +163,8 @@ func TestAlertsAreComplete(t *testing.T) {
 				t.Errorf("the runbook of %s has no part %s", a.Alert, part)
 			}
 		}
-		// Not firing must be tested before and after the alert, below its limits, and during a rollout.
+		// The tests must check that the alert does not fire in these cases: before and after it fires, below its
+		// limits, and during a rollout.
 		if fires[a.Alert] < 1 || silent[a.Alert] < 4 {
 			t.Errorf("%s fires in %d tests, and does not fire in %d", a.Alert, fires[a.Alert], silent[a.Alert])
 		}

@@ -600,7 +600,7 @@ type watchEvent struct {
 }
 
 // events creates an object for each watch, and returns the events of each watch up to this object. Field managers cause
-// events that differ from the previous event only in the resourceVersion. It drops these events.
+// events that differ from the previous event only in the resourceVersion. The result does not contain these events.
 func (s *side) events(t *testing.T, until string) (all [][]watchEvent) {
 	t.Helper()
 	for i, watched := range watched {

@@ -71,7 +71,7 @@ func TestCrashes(t *testing.T) {
 }
 
 // injectFaults runs a scenario with each of the cases, and returns the number of runs. First it runs the scenario
-// without faults. Then every write must change an object.
+// without faults. In this first run, every write must change an object, unless the API server rejects some writes.
 func (s scenario) injectFaults(t *testing.T, cases func(writes int) []conditions) int {
 	t.Helper()
 	want := s.run(t, conditions{})

@@ -13,8 +13,8 @@ import (
 )
 
 // TestFlipResponseLost loses the response to a flip. Then it deletes the switch before the Machine's status records the
-// flip, so no object records the flip. Even then, the operator must wait for the interval before the next flip. A wrong
-// operator waits too, unless its cache is stale. So the test has several rounds.
+// flip, so no object records the flip. Even then, the operator must wait for the interval before the next flip. An
+// operator with a bug here would fail only if its cache is stale at that moment. So the test has several rounds.
 func TestFlipResponseLost(t *testing.T) {
 	for name, outcome := range map[string]sim.Outcome{
 		"the response is lost":  {DropResponse: true},
@@ -60,7 +60,7 @@ func isFlip(call sim.Call) bool {
 	return call.Verb == "patch" && call.Kind.Kind == "Switch" && call.Subresource == ""
 }
 
-// loseFlipResponse simulates this outcome for the first flip. When the operator then writes the Machine's status,
+// loseFlipResponse sets the outcome of the first flip. When the operator then writes the Machine's status,
 // loseFlipResponse deletes the flipped switch, drops the request, and sets the returned variable to true.
 func loseFlipResponse(t *testing.T, w *sim.World, outcome sim.Outcome) *bool {
 	t.Helper()

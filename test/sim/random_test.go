@@ -37,7 +37,7 @@ var (
 	seeds     = flag.Uint64("seeds", 200, "the number of seeds that TestRandom runs")
 )
 
-// soaking reports whether the tests run all cases, as in make soak.
+// soaking reports whether this is a long run, like make soak. In a long run, faultPairs uses all pairs of faults.
 func soaking() bool { return *seeds >= 1_000 }
 
 // TestRandom simulates random actions of users, nodes, the operator and the network. A seed determines the actions. No
@@ -103,11 +103,11 @@ func reduce(t *testing.T, seed uint64) string {
 	return text.String()
 }
 
-// A randomStep is one step of a run. It contains the time, or the number of calls, until the next step.
+// A randomStep is one step of a run. It contains the time, or the maximum number of calls, until the next step.
 type randomStep struct {
 	what  string
 	do    func(context.Context, *randomRun) error
-	calls int           // the number of calls served until the next step, if pause is 0
+	calls int           // the maximum number of calls served until the next step, if pause is 0
 	pause time.Duration // the time until the next step
 }
 
@@ -115,7 +115,7 @@ func (a randomStep) String() string {
 	if a.pause > 0 {
 		return fmt.Sprintf("%s; then wait %s", a.what, a.pause)
 	}
-	return fmt.Sprintf("%s; then serve %d calls", a.what, a.calls)
+	return fmt.Sprintf("%s; then serve at most %d calls", a.what, a.calls)
 }
 
 // A randomRun executes random steps.
@@ -124,12 +124,12 @@ type randomRun struct {
 
 	world       *sim.World
 	random      *rand.Rand
-	faults      map[int]fault // the key is the number of the operators' write, from 0
+	faults      map[int]fault // the key is the index of a write, from 0, counted over all operators
 	writes      int
 	calls       int
 	callsInStep int             // calls since the last step
 	views       map[string]view // the stale caches of the first operator, by kind
-	missed      map[string]int  // the number of next events that the first operator misses, by kind
+	missed      map[string]int  // how many of the next events of a kind the first operator does not receive
 	log         strings.Builder // steps and calls
 	err         error
 }
@@ -171,13 +171,13 @@ func simulate(t *testing.T, seed uint64, steps []randomStep) (run *randomRun) {
 	return run
 }
 
-// maxLag limits how long a cache can be stale, in a second leader or in an operator that misses events. It covers one
-// step. After the step, client-go waits for at most a minute before it lists again.
+// maxLag is the longest time for which the checker accepts a stale cache. A stale view lasts for staleSteps steps of at
+// most 40 s. A missed event lasts for one step, and then client-go waits for at most a minute before it lists again.
 const maxLag = 2 * time.Minute
 
 // machineViolations checks the invariants of Machines and switches.
 func machineViolations(seed uint64, revisions []invariants.Revision) []error {
-	if seed%3 == withRecreation {
+	if seed%3 == withRecreation { // one operator that misses no event, so the check is exact
 		return invariants.Check(revisions)
 	}
 	c := invariants.NewChecker(maxLag)
@@ -196,7 +196,8 @@ func (run *randomRun) start() error {
 	return err
 }
 
-// choose selects the next call and its outcome.
+// choose selects the next call and its outcome. It selects the first call more often than the others, so that most runs
+// make progress.
 func (run *randomRun) choose(calls []sim.Call) (int, sim.Outcome) {
 	if run.callsInStep++; run.callsInStep == staleCalls {
 		run.refresh(true) // two leaders with different caches could overwrite each other forever
@@ -216,7 +217,7 @@ func (run *randomRun) choose(calls []sim.Call) (int, sim.Outcome) {
 	return i, f.outcome
 }
 
-// viewOf is the View of the first operator. It returns the revision of a kind that the operator's cache shows.
+// viewOf is the View of the first operator. It returns the newest revision of a kind that the operator's cache shows.
 func (run *randomRun) viewOf(k *sim.Kind, newest int64) int64 {
 	if v, ok := run.views[k.Kind]; ok {
 		return v.revision
@@ -224,10 +225,14 @@ func (run *randomRun) viewOf(k *sim.Kind, newest int64) int64 {
 	return newest
 }
 
-// misses reports whether the first operator misses a change.
+// misses reports whether the first operator misses a change, see SkipEvents. It counts down the events to miss. If
+// since is not empty, the event was already skipped. Here, a skipped event never arrives later.
 func (run *randomRun) misses(change sim.Change, since []sim.Change) bool {
-	if len(since) > 0 || run.missed[change.Kind.Kind] == 0 {
-		return len(since) > 0
+	if len(since) > 0 {
+		return true
+	}
+	if run.missed[change.Kind.Kind] == 0 {
+		return false
 	}
 	run.missed[change.Kind.Kind]--
 	return true
@@ -259,7 +264,8 @@ func (run *randomRun) runSteps(ctx context.Context, steps []randomStep) error {
 	return run.settle(ctx, run)
 }
 
-// refresh ends the stale views whose number of steps is over. If all is true, it ends all stale views.
+// refresh counts down the steps of each stale view, and deletes the views that have no steps left. If all is true, it
+// deletes all views and all events to miss. Then it wakes the watches, and expires each watch that missed an event.
 func (run *randomRun) refresh(all bool) {
 	run.world.Locked(func() {
 		for kind, v := range run.views {
@@ -287,8 +293,8 @@ const maxWrites = 60
 // endDisturbances stops the second leader and faults, and removes everything that blocks the operator.
 func (run *randomRun) endDisturbances(ctx context.Context) error {
 	w := run.world
-	for len(w.Operators) > 1 {
-		if err := w.Stop(w.Operators[1]); err != nil {
+	if second := w.Process(operators[1]); second != nil {
+		if err := w.Stop(second); err != nil {
 			return err
 		}
 	}
@@ -302,8 +308,8 @@ func (run *randomRun) endDisturbances(ctx context.Context) error {
 	return nil
 }
 
-// settleMachines waits until all Machines match their specs. Then it checks that the operator writes nothing for an
-// hour. Then it deletes the Machines.
+// settleMachines waits for 2*settleTime. Then all Machines must match their specs, after at most maxWrites writes per
+// Machine. The operator must write nothing for another hour. Then settleMachines deletes the Machines.
 func settleMachines(ctx context.Context, run *randomRun) error {
 	w := run.world
 	writes, r := run.writes, result{}
@@ -328,15 +334,15 @@ func settleMachines(ctx context.Context, run *randomRun) error {
 	return run.end(ctx)
 }
 
-// unblock removes the annotation and the finalizer that users add to block the operator. It deletes a quota or a Pod
-// that blocks the operator.
+// unblock removes the annotation that pauses the operator for an object. If the object has holdFinalizer, unblock
+// removes all its finalizers. It deletes a quota or a Pod that blocks the operator.
 func (run *randomRun) unblock(ctx context.Context, object client.Object) error {
 	object = object.DeepCopyObject().(client.Object)
 	switch object.GetObjectKind().GroupVersionKind().Kind {
 	case "ResourceQuota":
 		return run.world.Admin.Delete(ctx, object)
 	case "Pod":
-		if metav1.GetControllerOf(object) == nil { // it may have the name of a VirtualMachine's Pod
+		if metav1.GetControllerOf(object) == nil { // the operator may need its name for the Pod of a VirtualMachine
 			return run.world.Admin.Delete(ctx, object)
 		}
 	case "Machine", "Switch", "VirtualMachine":
@@ -420,16 +426,14 @@ func (run *randomRun) end(ctx context.Context) error {
 // holdFinalizer is a finalizer of another controller.
 const holdFinalizer = "example.com/hold"
 
-// The seed modulo 3 selects one disturbance. A second operator leads at the same time, or users create Machines again,
-// or the operator misses an event. The third one does not happen in a cluster, because a real watch does not skip
-// events.
+// The seed modulo 3 selects one of these disturbances.
 const (
-	withSecondLeader = iota
-	withRecreation
-	withMissedEvents
+	withSecondLeader = iota // two operators lead at the same time
+	withRecreation          // users create deleted Machines again
+	withMissedEvents        // the operator misses an event; this does not happen in a cluster
 )
 
-// A profile is a kind of random run.
+// A profile defines the controller of a random run, the possible steps, and the final checks.
 type profile struct {
 	controller string
 	steps      func(r *rand.Rand, seed uint64, i int) []randomStep
@@ -472,8 +476,8 @@ func randomSteps(seed uint64) []randomStep {
 	return steps
 }
 
-// machineSteps returns the possible steps for Machines. It does not combine the three disturbances: a combination could
-// cause an extra switch for a moment, or two flips in an interval.
+// machineSteps returns the possible steps for Machines. A run has only one of withSecondLeader, withRecreation and
+// withMissedEvents. Together, they could cause an extra switch for a moment, or two flips in an interval.
 func machineSteps(r *rand.Rand, seed uint64, i int) []randomStep {
 	name := machines[r.IntN(2)]
 	some := slices.Concat(userMachineSteps(r, name), userSwitchSteps(r, name), disturbances(r, twoMachines.kinds))
@@ -522,7 +526,8 @@ func userMachineSteps(r *rand.Rand, name string) []randomStep {
 	}
 }
 
-// userSwitchSteps returns the possible steps of users for a switch and a quota.
+// userSwitchSteps returns the possible steps of users for a random switch and for a quota. Some steps label the switch
+// for the Machine with this name.
 func userSwitchSteps(r *rand.Rand, name string) []randomStep {
 	switchName := fmt.Sprintf("%s-%d", machines[r.IntN(2)], r.IntN(4))
 	sw := switchOf(switchName)
@@ -549,7 +554,7 @@ func userSwitchSteps(r *rand.Rand, name string) []randomStep {
 	}
 }
 
-// byUser converts a function that acts as a user to a function of a randomStep.
+// byUser returns a value for the field do of a randomStep. It calls do with the client of an administrator.
 func byUser(do func(context.Context, client.Client) error) func(context.Context, *randomRun) error {
 	return func(ctx context.Context, run *randomRun) error { return do(ctx, run.world.Admin) }
 }
@@ -566,7 +571,7 @@ func quotaOf(n int64) *corev1.ResourceQuota {
 func disturbances(r *rand.Rand, kinds []string) []randomStep {
 	f, later := faults[r.IntN(len(faults))], r.IntN(6)
 	kind := kinds[r.IntN(len(kinds))]
-	wrong := randomStep{what: fmt.Sprintf("write %d from now: %s", later, f.name),
+	wrong := randomStep{what: fmt.Sprintf("after %d more writes, one fails: %s", later, f.name),
 		do: func(_ context.Context, run *randomRun) error {
 			run.faults[run.writes+later] = f
 			return nil
@@ -579,7 +584,7 @@ func disturbances(r *rand.Rand, kinds []string) []randomStep {
 			return nil
 		}},
 		{what: "crash", do: func(_ context.Context, run *randomRun) error {
-			return errors.Join(run.world.Stop(run.world.Operators[0]), run.start())
+			return errors.Join(run.world.Stop(run.world.Process(operators[0])), run.start())
 		}},
 	}
 }
@@ -597,8 +602,8 @@ func missEventSteps(r *rand.Rand) []randomStep {
 // toggleSecondLeader starts or stops a second operator.
 var toggleSecondLeader = randomStep{what: "start or stop a second leader",
 	do: func(_ context.Context, run *randomRun) error {
-		if len(run.world.Operators) > 1 {
-			return run.world.Stop(run.world.Operators[1])
+		if second := run.world.Process(operators[1]); second != nil {
+			return run.world.Stop(second)
 		}
 		_, err := run.world.Start(operators[1], "machine")
 		return err

@@ -151,7 +151,7 @@ var (
 	deleteMachine = step{what: "delete", do: remove(machine("m"))}
 )
 
-// holdName is a step that adds a finalizer to a switch. When the switch is deleted, its name stays taken.
+// holdName is the name of a step that adds a finalizer to a switch. When the switch is deleted, its name stays taken.
 const holdName = "add a finalizer to a switch"
 
 // scenarios are the scenarios of all controllers. shortScenarios has a scenario with few writes for each controller.
@@ -350,7 +350,7 @@ func monthly() *appsv1.Deployment {
 
 // conditions are the disturbances of a run.
 type conditions struct {
-	faults  map[int]fault // the key is the number of the operators' write, from 0
+	faults  map[int]fault // the key is the index of a write, from 0, counted over all operators
 	lag     *lag          // of the first operator's caches
 	missed  []miss        // events that the first operator misses or receives late, in the order of their revisions
 	leaders int           // the number of running operators; 0 means 1
@@ -476,7 +476,8 @@ func (r *result) outcome(call sim.Call, c conditions, v *staleView) (outcome sim
 // runSteps executes all steps. It records the state after each step and at the end.
 func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *staleView, r *result) error {
 	for i, step := range s.steps {
-		if i == len(s.steps)-1 { // the operator must know of all objects before they are deleted; otherwise some may remain
+		// The operator must know of all objects before they are deleted. Otherwise, some may remain.
+		if i == len(s.steps)-1 {
 			v.end()
 			if err := r.expectNoWrites(w, c.restTime(), s.maxWait); err != nil {
 				return err
@@ -484,7 +485,8 @@ func (s scenario) runSteps(ctx context.Context, w *sim.World, c conditions, v *s
 		}
 		err := step.do(ctx, w.Admin)
 		stale := c.lag != nil || len(c.missed) > 0
-		if stale && (apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)) { // because of the stale cache, the operator has not created or deleted an object yet
+		// Because of the stale cache, the operator may not have created or deleted an object yet.
+		if stale && (apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)) {
 			v.end()
 			// The switch may have a different name now.
 			err = errors.Join(w.Pass(settleTime), client.IgnoreNotFound(step.do(ctx, w.Admin)))

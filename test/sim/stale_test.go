@@ -193,9 +193,9 @@ func inPairs(revisions []int64, variants func(int64) []miss) (cases []conditions
 	return cases
 }
 
-// TestDeletionNotInCache deletes an object that has just got its first child, or all children that a quota allows. The
-// cache does not show the deletion for a minute. Meanwhile, the garbage collector deletes the children. The operator
-// must not create new children at the same rate.
+// TestDeletionNotInCache deletes an object while the operator creates its first child, or after the operator has
+// created all children that a quota allows. The cache does not show the deletion for a minute. Meanwhile, the garbage
+// collector deletes the children. The operator must not create new children at the same rate.
 func TestDeletionNotInCache(t *testing.T) {
 	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
 	for _, test := range []struct {

@@ -32,7 +32,7 @@ import (
 //     configured value, or restores the last value that another client set.
 //   - In a VirtualMachine, the operator changes only the finalizers and the status.
 //   - A VirtualMachine has at most one Pod.
-//   - The operator creates and deletes only Pods of VirtualMachines.
+//   - The operator writes a Pod only if a VirtualMachine owns the Pod.
 //   - The operator deletes a Pod only for a valid reason, see unjustifiedDeletion.
 func violations(changes []sim.Change) (found []error) {
 	vms, theirs := map[types.UID]*vmHistory{}, map[types.UID]string{}
@@ -231,7 +231,7 @@ func TestViolations(t *testing.T) {
 		{"deletion of a wanted Pod", func(ctx context.Context, user, operator client.Client) error {
 			return errors.Join(create(vm())(ctx, user), createPodOf(vmPod)(ctx, operator), remove(vmPod)(ctx, operator))
 		}, "without a valid reason"},
-		{"deletion of a Pod that was created after it was unwanted",
+		{"deletion of a Pod that was created after the VirtualMachine was started again",
 			func(ctx context.Context, user, operator client.Client) error {
 				return errors.Join(create(vm())(ctx, user), patch(vm(), `{"spec":{"action":"inactive"}}`)(ctx, user),
 					patch(vm(), `{"spec":{"action":"active"}}`)(ctx, user), createPodOf(vmPod)(ctx, operator),

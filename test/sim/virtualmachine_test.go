@@ -144,7 +144,8 @@ func runPod(cpu int) step {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(vmPod), pod); err != nil {
 				return err
 			}
-			if pod.Status.Phase == corev1.PodFailed { // a failed Pod cannot run again, and the operator has not created the next Pod yet
+			// A failed Pod cannot run again, and the operator has not created the next Pod yet.
+			if pod.Status.Phase == corev1.PodFailed {
 				return apierrors.NewNotFound(corev1.Resource("pods"), vmPod.Name)
 			}
 			err := patch(vmPod, `{"spec":{"nodeName":"node"}}`)(ctx, c) // act as the scheduler
@@ -164,7 +165,7 @@ func podQuota() *corev1.ResourceQuota {
 }
 
 // TestUnlabelledPod removes the label from each new Pod, as an admission webhook can. The operator's cache of Pods
-// never shows such a Pod, so the operator must not wait for it. It deletes the Pod and tries again after a delay.
+// never shows such a Pod, so the operator must not wait for it. The operator deletes the Pod and tries again later.
 func TestUnlabelledPod(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *sim.World) {
 		t.Helper()

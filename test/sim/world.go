@@ -255,13 +255,22 @@ type Operator struct {
 	ended       chan error
 }
 
+// Process returns the running process with this name, or nil.
+func (w *World) Process(name string) *Operator {
+	i := slices.IndexFunc(w.Operators, func(o *Operator) bool { return o.name == name })
+	if i < 0 {
+		return nil
+	}
+	return w.Operators[i]
+}
+
 // Start starts a process of the operator with these controllers.
 func (w *World) Start(name string, controllers ...string) (*Operator, error) {
 	return w.StartWithView(nil, name, controllers...)
 }
 
-// requiredKinds returns the kinds of workload that are in each cluster. The simulated API server has no other kinds, and
-// the check for them would wake the operator every 10 s.
+// requiredKinds returns the kinds of workload that every cluster has. The simulated API server has no other kinds. With
+// other kinds, the operator would check every 10 s whether they exist.
 func requiredKinds() (names []string) {
 	for _, k := range schedule.Describe() {
 		if !k.IsOptional {

@@ -18,7 +18,7 @@ import (
 
 const repository = "../.."
 
-// others has the beginnings of the scripts that are not make targets, and says why. All other checks must be make
+// others maps the beginning of each script that is not a make target to the reason. All other scripts must be make
 // targets, so that everyone can run them without GitHub.
 var others = map[string]string{
 	"sudo apt-get update ": "installs packages of the runner's system",
@@ -72,7 +72,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// problems returns what is wrong with a workflow. It adds the entries of others that match to used.
+// problems returns what is wrong with a workflow. It marks in used the entries of others that match a script.
 func problems(text, makefile string, used map[string]bool) (found []string) {
 	var w workflow
 	if err := yaml.Unmarshal([]byte(text), &w); err != nil {

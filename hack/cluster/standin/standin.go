@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package standin simulates the scheduler and the kubelet for a control plane without nodes. It binds every Pod to one
-// node, and sets the status of a Pod whose containers are ready. It applies resizes, and removes deleted Pods. Tests
-// can also let a Pod fail.
+// node, and sets its status as if all containers were ready. It applies resizes, and removes deleted Pods. Tests can
+// also simulate failures of a Pod.
 package standin
 
 import (
@@ -103,7 +103,7 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 	}
 	go func() {
 		defer close(n.done)
-		_ = mgr.Start(ctx) // it fails only if the manager does not stop in time
+		_ = mgr.Start(ctx) // after a failure, the status of Pods does not change
 	}()
 	return n, nil
 }
@@ -111,7 +111,7 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 // Wait returns when the node has stopped.
 func (n *Node) Wait() { <-n.done }
 
-// Set sets the behaviour of a Pod, which may be created later.
+// Set sets the behaviour of a Pod. The Pod may be created later.
 func (n *Node) Set(pod client.ObjectKey, fate Fate) {
 	n.mu.Lock()
 	n.fates[pod] = fate
@@ -236,6 +236,7 @@ func resize(pod *corev1.Pod, status *corev1.PodStatus, before []corev1.Container
 	status.Conditions = without(status.Conditions, corev1.PodResizePending)
 }
 
+// equal reports whether the limits are applied. It does not compare requests.
 func equal(applied *corev1.ResourceRequirements, wanted corev1.ResourceRequirements) bool {
 	if applied == nil {
 		return false

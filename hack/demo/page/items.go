@@ -37,7 +37,7 @@ type machineItem struct {
 	item
 	Ready    bool         `json:"ready"`
 	Paused   bool         `json:"paused"`
-	Message  string       `json:"message"`      // why the Machine is not ready
+	Message  string       `json:"message"`      // message of the condition Ready, or "new"
 	Due      int64        `json:"due,omitzero"` // when the operator turns the next switch down
 	Switches []switchItem `json:"switches"`
 }
@@ -79,7 +79,8 @@ type span struct {
 	State string `json:"state"` // runs, stopped, changes or unknown
 }
 
-// finest is the length of the shortest span. If a schedule changes more often, the state of the span is changes.
+// finest is the minimum length of a span. If a schedule changes more often, it has a span with the state "changes"
+// instead.
 const finest = 30 * time.Minute
 
 // state returns all items of the page by key.
@@ -152,7 +153,7 @@ func NextFlip(m *v1beta1.Machine) time.Time {
 	return due
 }
 
-// newWorkloadItem describes a workload with a schedule. It adds its week to weeks.
+// newWorkloadItem describes a workload with a schedule. It adds the week of the schedule to weeks.
 func (p *Page) newWorkloadItem(
 	kind string, o client.Object, w controller.Workload, now time.Time, weeks map[string]week,
 ) workloadItem {
@@ -221,7 +222,8 @@ func newWeek(s *schedule.Schedule, now time.Time) week {
 	return w
 }
 
-// stateAt returns the state of a span that begins at an instant, and its end.
+// stateAt returns the state of the span that begins at a time, and the time when this span ends. The span does not
+// continue after end.
 func stateAt(s *schedule.Schedule, at, end time.Time) (state string, until time.Time) {
 	last, next, isStop := s.Events(at)
 	switch {

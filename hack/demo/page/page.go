@@ -28,11 +28,11 @@ import (
 )
 
 const (
-	// heartbeat is the time between two writes to a stream. A write to a client that is gone fails.
+	// heartbeat is the time between two comments in a stream. A failed write ends the stream of a client that is gone.
 	heartbeat = 15 * time.Second
 	// writeTimeout limits a write to a stream.
 	writeTimeout = 10 * time.Second
-	// requestTimeout limits a request to the API server.
+	// requestTimeout limits the time to read a client's request, and each request to the API server.
 	requestTimeout = 5 * time.Second
 	// shutdownTimeout limits the time for requests in progress when the demo ends.
 	shutdownTimeout = time.Second
@@ -41,7 +41,8 @@ const (
 //go:embed index.html
 var index []byte
 
-// policy lets the browser load nothing, run only the script of the page, and connect only to this server.
+// policy is the Content-Security-Policy of the page. The browser may run only the page's own script and connect only to
+// this server. The browser loads no other files.
 var policy = fmt.Sprintf("default-src 'none'; style-src %s; script-src %s; connect-src 'self'; img-src data:; "+
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'", hashOf("style"), hashOf("script"))
 
@@ -53,7 +54,8 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
 }
 
-// handler returns the handler of the page.
+// handler returns the HTTP handler of the page. It rejects requests whose host is not a loopback address, and POST
+// requests from other sites.
 func (p *Page) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", serveIndex)

@@ -331,7 +331,7 @@ func TestWeek(t *testing.T) {
 		"office hours", "Mon-Fri 07:00", "Mon-Fri 20:00", time.Date(2026, 11, 21, 12, 0, 0, 0, berlin), 7 * 24 * time.Hour,
 		slices.Concat(slices.Repeat([]string{"stopped 07:00", "runs 20:00"}, 5), []string{"stopped 00:00"}),
 	}, {
-		"minutes", "1-59/2 * * * *", "0-58/2 * * * *", time.Date(2026, 11, 21, 12, 0, 0, 0, berlin), 7 * 24 * time.Hour,
+		"a start or a stop every minute", "1-59/2 * * * *", "0-58/2 * * * *", time.Date(2026, 11, 21, 12, 0, 0, 0, berlin), 7 * 24 * time.Hour,
 		[]string{"changes 00:00"},
 	}, {
 		"a short stop every Monday", "Mon 12:10", "Mon 12:00", time.Date(2026, 11, 21, 12, 0, 0, 0, berlin), 7 * 24 * time.Hour,
@@ -384,6 +384,6 @@ func TestEvents(t *testing.T) {
 	}
 	all := s.newestEvents()
 	if len(all) != maxEvents || all[0].Name != "A" || slices.ContainsFunc(all, func(e *eventsv1.Event) bool { return e.ReportingController != reporter.Reporter }) {
-		t.Errorf("got %d events, first %s", len(all), all[0].Name)
+		t.Errorf("got %d events, first %s; want the newest events of the operator, first A", len(all), all[0].Name)
 	}
 }

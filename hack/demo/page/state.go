@@ -31,7 +31,8 @@ import (
 const (
 	// minInterval is the minimum time between two changes that a stream sends.
 	minInterval = 100 * time.Millisecond
-	// maxInterval is the maximum time between two refreshes. The state also changes with the time.
+	// maxInterval is the maximum time between two refreshes. The state also depends on the time: each day, it contains
+	// another week.
 	maxInterval = 10 * time.Second
 )
 
@@ -150,7 +151,8 @@ func (p *Page) notify() {
 	}
 }
 
-// refreshUntil refreshes the state after changes until the context ends.
+// refreshUntil refreshes the state after each notify, and after maxInterval without one. It returns when the context
+// ends.
 func (p *Page) refreshUntil(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.refresh(time.Now())

@@ -33,8 +33,8 @@ const (
 )
 
 const (
-	longestPause = 1200 * time.Millisecond // a longer time without a change is shortened to this
-	end          = 4 * time.Second         // the time of the last frame, before the picture starts again
+	longestPause = 1200 * time.Millisecond // the longest time between two frames; shorten shortens longer times
+	end          = 4 * time.Second         // how long the last frame is visible before the picture starts again
 )
 
 // style uses the colors of a dark terminal, which are readable on a light and on a dark page. If the reader's system
@@ -67,7 +67,8 @@ func picture(frames []frame) string {
 		int(width), y, rules.String(), body.String())
 }
 
-// shorten shortens long times without a change, and returns the time of the last frame. It changes the frames.
+// shorten changes the times of the frames, so that no time between two frames is longer than longestPause. It returns
+// the new time of the last frame. The frames must be sorted by time.
 func shorten(frames []frame) time.Duration {
 	var before, removed time.Duration
 	for i := range frames {

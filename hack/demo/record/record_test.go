@@ -21,7 +21,8 @@ import (
 
 const repository = "../../.."
 
-// TestPictureIsCurrent requires that the picture shows the commands of the quick start, and output like the README.
+// TestPictureIsCurrent checks that the picture shows the commands of the quick start, and the output in README.md. The
+// column AGE may differ.
 func TestPictureIsCurrent(t *testing.T) {
 	picture, page := read(t, "docs/images/demo.svg"), read(t, "README.md")
 	shown := texts(t, picture)

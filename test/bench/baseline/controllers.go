@@ -20,7 +20,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// interval is the time after which Tutorial reconciles a Machine again after a flip.
+// interval is the time from a flip to the next reconcile that Tutorial schedules.
 const interval = 5 * time.Second
 
 // Tutorial is a simple controller, as in the tutorial about useless machines. It lists a Machine's Switches by their
@@ -81,7 +81,7 @@ func (t Tutorial) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	return reconcile.Result{}, nil
 }
 
-// flipOne turns down the first Switch that is up.
+// flipOne turns down the first Switch that is up. It returns false if all Switches are down.
 func (t Tutorial) flipOne(ctx context.Context, switches []v1beta1.Switch) (flipped bool, err error) {
 	for i := range switches {
 		if switches[i].Spec.Position != v1beta1.PositionDown {

@@ -85,7 +85,8 @@ func converge(ctx context.Context, clientset typed.UselessV1beta1Interface, m *v
 	return err
 }
 
-// patch changes a Machine's metadata and other fields. It fails if the Machine has changed since it was read.
+// patch changes a Machine's metadata and other fields. The API server rejects the change with a conflict if the Machine
+// has changed since m was read.
 func patch(
 	ctx context.Context, clientset typed.UselessV1beta1Interface, m *v1beta1.Machine,
 	metadata, others map[string]any, subresources ...string,

@@ -3,8 +3,8 @@
 
 // Package cachemutation enables client-go's mutation detector, which panics if a program changes an object in a cache.
 // Tests import the package only for its init function, which sets an environment variable. client-go reads the variable
-// when Go initializes its packages. Go initializes this package earlier: it does not import client-go, and its import
-// path sorts before client-go's.
+// in its own init function, so this package must be initialized first. Go initializes independent packages in the order
+// of their import paths. This package does not import client-go, and its path sorts first.
 package cachemutation
 
 import "os"

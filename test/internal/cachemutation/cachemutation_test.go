@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package cachemutation_test // inside the package, the test's imports would initialize client-go first
+package cachemutation_test // in package cachemutation, the test's imports would initialize client-go first
 
 import (
 	"os"

@@ -113,8 +113,9 @@ func Name(path, dir, name string) (string, error) {
 	return named, os.Symlink(path, named)
 }
 
-// Output runs a command and returns its standard output, even if the command fails. The standard error becomes part of
-// the returned error. It must not be part of the output, because the go command, for example, reports downloads there.
+// Output runs a command and returns its standard output, even if the command fails. If it fails, the returned error
+// contains the standard error. The returned output never contains the standard error, because programs also write other
+// messages there. For example, the go command reports downloads.
 func Output(command *exec.Cmd) (string, error) {
 	out, err := command.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

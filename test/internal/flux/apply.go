@@ -59,8 +59,8 @@ func apply(ctx context.Context, kubeconfig, kustomization string) error {
 	return nil
 }
 
-// optionsOf returns the options with which kustomize-controller applies the objects of a Kustomization. They are as in
-// its function apply, without the cleanup of other field managers.
+// optionsOf returns the options with which kustomize-controller applies the objects of a Kustomization. They are the
+// same as in kustomize-controller's function apply, except that they do not clean up other field managers.
 func optionsOf(kustomization string) (ssa.ApplyOptions, error) {
 	options := ssa.DefaultApplyOptions()
 	options.IfNotPresentSelector = map[string]string{

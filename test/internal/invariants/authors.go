@@ -48,8 +48,9 @@ func readAuthors(path string) (*authors, error) {
 	return &authors{log: bufio.NewReader(log), found: map[string]author{}}, nil
 }
 
-// of returns the author of a revision. It waits for the revision's line in the audit log. The watch event can arrive
-// before this line, because the API server logs a request after it has answered it.
+// of returns the author of a revision, or zero if the author is unknown. It waits for the revision's line in the audit
+// log. The watch event can arrive before this line, because the API server logs a request after it has sent the
+// response.
 func (a *authors) of(r Revision) (author, error) {
 	key := r.Object.GetResourceVersion()
 	if r.Type == watch.Deleted {

@@ -30,8 +30,9 @@ const (
 	etcdMark   = etcdPrefix + "~mark"
 )
 
-// A Recorder keeps all revisions of Machines and switches. It watches etcd, where revisions of both kinds have one
-// order. It misses no revision, even if API servers are killed. It reads the authors from the API servers' audit log.
+// A Recorder keeps all revisions of Machines and switches. It watches etcd, which numbers the revisions of both kinds
+// in one sequence. It misses no revision, even if API servers are killed. It reads the authors from the API servers'
+// audit log.
 type Recorder struct {
 	etcd     *http.Client
 	operator string // the operator's username
@@ -46,9 +47,9 @@ type Recorder struct {
 	more  chan struct{} // closed and replaced when revisions or an error arrive
 }
 
-// Record starts a Recorder, which runs until the context ends. It also keeps the revisions from before its start. The
-// HTTP client etcd calls the JSON gateway of the etcd of a control plane. The Recorder keeps a Machine only if it is
-// stored as v1beta1. It keeps all switches, because they have the same schema in both versions.
+// Record starts a Recorder, which runs until the context ends. The Recorder also keeps the revisions from before its
+// start. etcd is an HTTP client for the JSON gateway of a control plane's etcd. The Recorder keeps a Machine only if
+// the Machine is stored as v1beta1. It keeps all switches, because they have the same schema in both versions.
 func Record(ctx context.Context, etcd *http.Client, audit AuditLog) (*Recorder, error) {
 	authors, err := readAuthors(audit.Log)
 	if err != nil {
@@ -219,6 +220,7 @@ func (r *Recorder) hear(decoder *json.Decoder) error {
 	return nil
 }
 
+// advance keeps revisions and the received etcd revision, or the error of the watch. Then it wakes sync.
 func (r *Recorder) advance(heard int64, err error, revisions ...Revision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,7 +230,7 @@ func (r *Recorder) advance(heard int64, err error, revisions ...Revision) {
 	r.more = make(chan struct{})
 }
 
-// decode returns nil for an object that the Recorder does not keep.
+// decode decodes an object that etcd stores under key. It returns nil for an object that the Recorder does not keep.
 func decode(key string, value []byte) (client.Object, error) {
 	switch resource, _, _ := strings.Cut(strings.TrimPrefix(key, etcdPrefix), "/"); resource {
 	case "machines":

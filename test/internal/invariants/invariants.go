@@ -42,16 +42,17 @@ func Check(revisions []Revision) []error {
 	return c.Violations()
 }
 
-// leaderLag is the time in which a second leader may not know of a write by the first one.
+// leaderLag is the time after a write of one leader in which a second leader may not know of the write yet.
 const leaderLag = 100 * time.Millisecond
 
-// A Checker takes revisions one by one and collects violations. The operator may act on an outdated spec of a Machine.
-// It may be the previous spec, or any spec since the status's observedGeneration. The violations are:
+// A Checker takes revisions one by one and collects violations. The operator may act on an outdated spec of a Machine:
+// the previous spec, or any spec since the generation in status.observedGeneration. The violations are:
 //   - A switch is created, and the Machine then has more switches than its spec asks for. An adoption may exceed the
 //     spec. A Machine adopts all matching switches and then deletes the surplus, as a ReplicaSet does with Pods.
 //   - The operator deletes a switch that no Machine controls, or that is not surplus. A switch that another client
-//     removed still counts until the operator knows of the removal. The operator knows of it when it creates a switch,
-//     or when the status has the current number of switches. A switch that a second leader removed counts for leaderLag.
+//     removed still counts until the operator knows of the removal. The operator knows of it when the operator creates
+//     a switch, or when the status has the current number of switches. A switch that another leader removed counts for
+//     leaderLag, or for the Checker's lag if that is longer.
 //   - The operator creates a switch for a deleted Machine.
 //   - A switch is created or adopted with an owner reference that does not match the Machine.
 //   - The operator turns down a switch that is already down.
@@ -105,12 +106,12 @@ type Flip struct {
 type machine struct {
 	*v1beta1.Machine
 
-	asked    []generation // specs that the operator may act on; the last one is the current spec
-	switches int32        // number of switches that it controls and that are not being deleted
-	lost     []removal    // of its switches; only removals that a process of the operator may not know of
-	lastFlip time.Time
+	asked    []generation         // specs that the operator may act on; the last one is the current spec
+	switches int32                // number of switches that it controls and that are not being deleted
+	lost     []removal            // removals of its switches that a process of the operator may not know of
+	lastFlip time.Time            // the last flip by any process
 	flips    map[string]time.Time // the last flip by each process
-	noted    time.Time            // the last flip of the switches that the operator deleted or released
+	noted    time.Time            // the last flip among the switches that the operator deleted or released
 }
 
 // removal is the removal of a switch.
@@ -323,7 +324,7 @@ func key(sw *v1beta1.Switch) types.NamespacedName {
 }
 
 // uncounted returns how many of the Machine's switches do not count. These switches were adopted, or created with a
-// reused name, after since. It forgets older switches in extra.
+// reused name, after since. It also removes older switches from extra.
 func (c *Checker) uncounted(m *machine, since time.Time) (n int32) {
 	maps.DeleteFunc(c.extra, func(uid types.UID, at time.Time) bool { return c.switches[uid] == nil || !at.After(since) })
 	for uid := range c.extra {
@@ -354,8 +355,8 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 }
 
 // unknown returns how many removals the process that wrote a revision may not know of. A process knows of its own
-// removals at once. It may notice a removal by another process, which believes that it is the leader too, later: after
-// leaderLag or the Checker's lag.
+// removals at once. Two processes may lead at the same time. Then each may learn of the other's removals only after
+// leaderLag or the Checker's lag, whichever is longer.
 func (c *Checker) unknown(m *machine, r Revision) (n int32) {
 	for _, removed := range m.lost {
 		isRecent := r.At.Sub(removed.at) < max(c.lag, leaderLag)
@@ -381,8 +382,8 @@ func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bo
 	return f, true
 }
 
-// known returns the time of the Machine's last flip, as far as the process by knows it when it turns sw down. A process
-// knows its own flips, and the flips that the status and the switches record.
+// known returns the time of the last flip of the Machine that the process by must know of when it turns sw down. A
+// process knows its own flips, and the flips that the status and the switches record.
 func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 	known := latest(m.flips[by], m.noted)
 	if recorded := m.Status.LastFlipTime; recorded != nil {

@@ -198,7 +198,7 @@ func TestCheck(t *testing.T) {
 		}), aSwitch("m-0", down(5))},
 		want: "before the operator saw it up",
 	}, {
-		reason: "without a delay the operator need not see a switch up",
+		reason: "without a delay, the operator may turn a switch down before it has set status.seenAt",
 		revisions: []Revision{
 			theMachine(func(m *v1beta1.Machine) { m.Spec.Flip.DelaySeconds = new(int32(0)) }),
 			aSwitch("m-0", unchanged), aSwitch("m-0", func(sw *v1beta1.Switch) { sw.Generation, sw.Spec.Position = 2, v1beta1.PositionUp }), aSwitch("m-0", down(0)),
@@ -329,7 +329,7 @@ func TestLost(t *testing.T) {
 	}{
 		{reason: "no lag: a creation shows that the operator knows of the user's deletion", made: 2, deleted: 3, faults: 1},
 		{reason: "within the lag: the operator may not know this deletion", lag: 3 * time.Second, made: 2, deleted: 3},
-		{reason: "after the lag: it knows this deletion", lag: 3 * time.Second, made: 2, deleted: 4, faults: 1},
+		{reason: "after the lag: the operator knows this deletion", lag: 3 * time.Second, made: 2, deleted: 4, faults: 1},
 	} {
 		c := NewChecker(test.lag)
 		for _, r := range []Revision{
@@ -387,7 +387,7 @@ func TestUnknownFlip(t *testing.T) {
 	}
 }
 
-// later returns a revision that another leader writes when it knows of all earlier revisions.
+// later adds leaderLag to the time of a revision. By then, another leader knows of all earlier revisions.
 func later(r Revision) Revision {
 	r.At = r.At.Add(leaderLag)
 	return r

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A ServiceMonitor has the fields of config/prometheus/service_monitor.yaml. An unknown field is an error, because Start
-// would ignore it.
+// A ServiceMonitor has the fields of config/prometheus/service_monitor.yaml. An unknown field is an error, because
+// Start would ignore it.
 type ServiceMonitor struct {
 	APIVersion string         `json:"apiVersion"`
 	Kind       string         `json:"kind"`
@@ -53,8 +53,8 @@ func DefaultServiceMonitor(t *testing.T) ServiceMonitor {
 	return ReadServiceMonitor(t, read(t, "prometheus", "service_monitor.yaml"))
 }
 
-// scrapeConfig returns a configuration of Prometheus with the options of a ServiceMonitor. Prometheus resolves the names
-// of files relative to the folder of its configuration.
+// scrapeConfig returns a configuration of Prometheus with the options of a ServiceMonitor. Prometheus resolves the
+// names of files relative to the folder of its configuration.
 func scrapeConfig(t *testing.T, monitor ServiceMonitor) []byte {
 	t.Helper()
 	var service corev1.Service
@@ -119,8 +119,8 @@ func readRules(t *testing.T) (rule prometheusRule, alerts map[string]map[string]
 	return rule, alerts
 }
 
-// shortenedRules returns the rules of config/prometheus as a file of Prometheus, and the names of the alerts. Each alert
-// fires after one second.
+// shortenedRules returns the rules of config/prometheus as a file of Prometheus, and the initial value of
+// Server.Alerts. Each alert fires after one second.
 func shortenedRules(t *testing.T) (file []byte, alerts map[string]bool) {
 	t.Helper()
 	rule, all := readRules(t)

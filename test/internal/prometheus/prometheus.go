@@ -25,15 +25,17 @@ import (
 // A Server is a Prometheus that scrapes the operator every second. It evaluates the alerts of config/prometheus. Each
 // alert fires after one second, so that a test does not wait for minutes.
 type Server struct {
-	// Alerts has the names of all alerts in config/prometheus. The value is true after Firing has returned true.
+	// Alerts has the names of all alerts in config/prometheus. The value is true after Firing has returned true, or if
+	// a test has set it.
 	Alerts map[string]bool
 
 	url string
-	dir string // the configuration, and the files that Prometheus reads again when they change
+	dir string // folder of the configuration, and of the files that Prometheus reads again when they change
 }
 
-// Start starts a Prometheus with the options of a ServiceMonitor, the CA certificates that the ServiceMonitor names, and
-// a token. Prometheus has no targets until SetTargets is called. It stops at the end of the test.
+// Start starts a Prometheus with the options of a ServiceMonitor. ca has the CA certificates that the ServiceMonitor
+// names, and token is the bearer token. Prometheus has no targets until SetTargets is called. It stops at the end of
+// the test.
 func Start(t *testing.T, monitor ServiceMonitor, ca []byte, token string) *Server {
 	t.Helper()
 	path, err := cluster.BuildPrometheus(t.Context(), os.Stderr)
@@ -76,7 +78,8 @@ func (s *Server) SetCA(t *testing.T, ca []byte) {
 	s.write(t, "ca.crt", ca)
 }
 
-// SetTargets sets the addresses to scrape. The key is the name of the Pod. The Prometheus operator sets the same labels.
+// SetTargets sets the addresses to scrape. The key is the name of the Pod. The targets get the labels namespace and
+// pod, as the Prometheus operator sets them.
 func (s *Server) SetTargets(t *testing.T, namespace string, addresses map[string]string) {
 	t.Helper()
 	groups := make([]map[string]any, 0, len(addresses))
@@ -91,7 +94,7 @@ func (s *Server) SetTargets(t *testing.T, namespace string, addresses map[string
 	s.write(t, "targets.json", raw)
 }
 
-// write replaces a file in one step, because Prometheus could read an incomplete file.
+// write replaces a file in one step. Otherwise, Prometheus could read an incomplete file.
 func (s *Server) write(t *testing.T, name string, content []byte) {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
@@ -170,8 +173,8 @@ func (s *Server) get(t *testing.T, path string, data any) error {
 	return nil
 }
 
-// DashboardQueries returns the queries of each panel of the dashboard. Each query returns the largest values of the last
-// ten minutes, because some values, such as a rate, return to zero.
+// DashboardQueries returns the queries of each panel of the dashboard, by the panel's title. Each query returns the
+// largest values of the last ten minutes, because some values, such as a rate, return to zero.
 func DashboardQueries(t *testing.T) map[string][]string {
 	t.Helper()
 	var dashboard struct {
