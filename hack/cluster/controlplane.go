@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster runs a Kubernetes control plane that it builds from source: etcd, kube-apiserver and
-// kube-controller-manager. They are ordinary processes on 127.0.0.1. The package needs the go command, but neither
-// root nor containers.
+// Package cluster runs a Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager. It builds them
+// from source, unless KUBEBUILDER_ASSETS names a folder with them. They are ordinary processes, and only kube-apiserver
+// listens on a port, of 127.0.0.1. The package needs the go command, but neither root nor containers.
 package cluster
 
 import (
@@ -92,7 +92,7 @@ var DefaultControllers = []string{
 var LessGC = []string{"GOGC=400", "GOMEMLIMIT=1GiB"}
 
 // noMutationDetector disables client-go's mutation detector, which compares all cached objects every second. Tests
-// enable it for the operator, and the programs inherit this process's environment.
+// enable the detector for the operator. Without this variable, the programs would inherit that setting.
 const noMutationDetector = "KUBE_CACHE_MUTATION_DETECTOR=false"
 
 // ControlPlane is a running control plane. Its state is in a temporary folder, which Stop removes.
@@ -116,8 +116,8 @@ type ControlPlane struct {
 }
 
 // Start starts a control plane and returns when it is usable: the API server is ready, and the ServiceAccount
-// default/default exists. If the start fails, Start leaves no process and no file. The error contains the end of the
-// log of the failed program.
+// default/default exists. If the start fails, Start leaves no process and no file. If a program has failed, the error
+// contains the end of its log.
 func Start(ctx context.Context, programs Programs, options Options) (*ControlPlane, error) {
 	dir, err := os.MkdirTemp("", "useless-cluster-")
 	if err != nil {
@@ -179,8 +179,8 @@ func (cp *ControlPlane) start(ctx context.Context, port int, options Options) er
 }
 
 // WriteIdentities writes the certificates, keys and kubeconfigs of a control plane at url into the folder dir. One
-// authority signs all of them. hosts are additional names and addresses of the API server. The returned configuration
-// and admin.kubeconfig belong to a cluster administrator.
+// authority signs all certificates. hosts are additional names and addresses of the API server. The returned
+// configuration and admin.kubeconfig belong to a cluster administrator.
 func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -243,11 +243,12 @@ func auditArgs(policy string) []string {
 	if policy == "" {
 		return nil
 	}
-	// The log is not rotated, so a test can read the file while the API server writes to it.
+	// A test reads the file while the API server writes to it. Since Kubernetes 1.36, 0 disables the rotation. Before,
+	// the API server rotates the log at 100 MB.
 	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog, "--audit-log-maxsize=0"}
 }
 
-// APIServerArgs returns the arguments of kube-apiserver that do not depend on its address and its users.
+// APIServerArgs returns the common arguments of kube-apiserver. The caller adds the address and the authorization.
 func APIServerArgs() []string {
 	return []string{
 		"--etcd-servers=" + etcdURL,
@@ -319,8 +320,8 @@ func (cp *ControlPlane) RestartControllers() error {
 	return err
 }
 
-// restart kills a program and starts it again. It returns the new process and all processes that start before it, in
-// start order.
+// restart kills a program and starts it again. It returns the processes in start order, up to and including the new
+// one.
 func (cp *ControlPlane) restart(name string) (started []*Process, err error) {
 	i := slices.IndexFunc(cp.processes, func(p *Process) bool { return p.name == name })
 	old := cp.processes[i]
@@ -357,8 +358,9 @@ func (cp *ControlPlane) AuditLog() string { return filepath.Join(cp.Dir, auditLo
 // Processes returns the control plane's programs in start order.
 func (cp *ControlPlane) Processes() []*Process { return slices.Clone(cp.processes) }
 
-// Await waits until check succeeds. It fails if one of the processes ends, or after startTimeout. Its error contains
-// the end of a log: of the process that ended, or of the last process in the list.
+// Await waits until check succeeds. It fails if one of the processes ends, after startTimeout, or at the end of ctx. In
+// the first two cases, its error contains the end of a log: of the process that ended, or of the last process in the
+// list.
 func Await(ctx context.Context, processes []*Process, check func(context.Context) error) error {
 	var lastErr error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {

@@ -115,7 +115,7 @@ func newTemplate(subject pkix.Name) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		Subject:   subject,
-		NotBefore: now.Add(-time.Hour), // valid even if the clock is set back
+		NotBefore: now.Add(-time.Hour), // valid even if the clock is set back by up to an hour
 		NotAfter:  now.Add(validity),
 	}
 }

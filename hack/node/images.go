@@ -71,7 +71,8 @@ func serveImages(n *node) error {
 	return nil
 }
 
-// image is a container image that contains only the listed files and links.
+// image is a container image. Besides the listed files and links, it contains only /tmp, and busybox if there are
+// links.
 type image struct {
 	name   string            // without the registry
 	files  map[string]string // source file by path in the image
@@ -80,7 +81,7 @@ type image struct {
 	labels map[string]string
 }
 
-// imageVersions returns the tags of upstream's images. A key is the name of a module in hack/tools.
+// imageVersions returns the tags of upstream's images. A key is the name of a file in hack/tools, without .mod.
 func imageVersions() (map[string]string, error) {
 	versions := map[string]string{}
 	for _, file := range []string{"olm", "opm", "operator-sdk"} {
@@ -93,7 +94,7 @@ func imageVersions() (map[string]string, error) {
 	return versions, nil
 }
 
-// images returns the images that OLM and its tools need. They are as small as possible.
+// images returns the pause image, and the images that OLM and its tools need. They are as small as possible.
 func images(n *node) ([]image, error) {
 	versions, err := imageVersions()
 	if err != nil {

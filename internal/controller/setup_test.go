@@ -54,7 +54,7 @@ func TestInstallationRunsDefaults(t *testing.T) {
 	}
 }
 
-// TestControllersAreDocumented looks for the name of each controller in the tables of the documentation.
+// TestControllersAreDocumented looks for the name of each controller in the documentation.
 func TestControllersAreDocumented(t *testing.T) {
 	for page, text := range map[string]func(name string) string{
 		"docs/installing.md": func(name string) string { return "`" + name + "`" },

@@ -48,7 +48,8 @@ func checkVirtualMachine(t *testing.T) {
 	}
 	awaitResizing(t, namespace, v1alpha1.ReasonUpToDate)
 	node := get[corev1.Node](t, "node", first.Spec.NodeName)
-	patchVirtualMachine(t, namespace, fmt.Sprintf(`{"spec":{"resource":{"cpu":%q}}}`, node.Status.Allocatable.Cpu())) // more than is free, because other Pods use a part
+	// The node does not have this much free CPU, because other Pods request some of it.
+	patchVirtualMachine(t, namespace, fmt.Sprintf(`{"spec":{"resource":{"cpu":%q}}}`, node.Status.Allocatable.Cpu()))
 	awaitResizing(t, namespace, v1alpha1.ReasonDeferred)
 	checkRow(t, namespace, `test-vm +Active +(\d+ +\d+ +)?\d+s`)
 	patchVirtualMachine(t, namespace, `{"spec":{"resource":{"cpu":"100m"}}}`)

@@ -40,7 +40,7 @@ type testCluster struct {
 	webhookPort        int
 	webhookDir         string               // directory with the webhooks' certificate
 	operatorKubeconfig string               // path of a kubeconfig with the permissions of the operator's ServiceAccount
-	ledger             *invariants.Recorder // records all revisions of Machines and Switches, in every namespace
+	ledger             *invariants.Recorder // records all revisions of Switches, and of Machines in v1beta1, in every namespace
 
 	node           func() (*standin.Node, error) // starts the simulated node at the first call, and returns it
 	sharedOperator func() error                  // starts the operator that tests share, at the first call
@@ -48,7 +48,7 @@ type testCluster struct {
 	beforeStop     []func() error                // functions that stop clients of the control plane; called in reverse order
 }
 
-// clusters has all control planes that were started. free contains the unused ones.
+// clusters has the control planes that startCluster has started. free has control planes for the next test.
 var clusters struct {
 	sync.Mutex
 	all, free []*testCluster
@@ -57,8 +57,8 @@ var clusters struct {
 // sharedCluster returns the control plane that tests share. The first call starts it.
 var sharedCluster = sync.OnceValues(startCluster)
 
-// assigned maps the names of tests to their control planes. These tests have called useSharedCluster or
-// useExclusiveCluster.
+// assigned maps the names of tests to their control planes. useSharedCluster, useExclusiveCluster and newEmptyCluster
+// add their tests.
 var assigned sync.Map
 
 // useSharedCluster lets a test run in parallel with other tests. All these tests share one control plane, on which the
@@ -89,7 +89,7 @@ func useExclusiveCluster(t testing.TB) {
 	}
 	t.Cleanup(func() {
 		if err := c.clean(); err != nil {
-			t.Errorf("no other test can use the control plane: %v", err)
+			t.Errorf("clean the control plane for the next test: %v", err)
 			return
 		}
 		clusters.Lock()
@@ -128,13 +128,13 @@ func (c *testCluster) clean() error {
 		return remaining == "", nil
 	})
 	if err != nil {
-		return fmt.Errorf("delete Machines and VirtualMachines: %w %s", err, remaining)
+		return fmt.Errorf("delete Machines and VirtualMachines: %w: %s", err, remaining)
 	}
 	return nil
 }
 
 // takeCluster returns a control plane that no test uses. If there is none, it starts a new one. Tests reuse control
-// planes, so takeCluster starts at most one for each parallel test.
+// planes. So there are never more exclusive control planes than tests that run at the same time.
 func takeCluster() (*testCluster, error) {
 	clusters.Lock()
 	if last := len(clusters.free) - 1; last >= 0 {

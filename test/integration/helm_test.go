@@ -27,7 +27,7 @@ import (
 
 // TestHelm installs, upgrades, rolls back, uninstalls and reinstalls the Helm chart on a new control plane. The
 // operator runs with the flags and the permissions of the chart, and issues its own certificate. The test needs about
-// 20 s of processor time, so make test does not run it. make e2e installs the chart on a node.
+// 20 s of processor time, so make test runs it only with KUBERNETES. make e2e installs the chart on a node.
 func TestHelm(t *testing.T) {
 	if testing.Short() && os.Getenv("KUBERNETES") == "" {
 		t.Skip("make test-all and make test-versions run this test")
@@ -70,7 +70,7 @@ func (c *testCluster) checkServedVersions(t *testing.T) {
 	args := []string{"upgrade", "useless", installer.Chart, "--namespace=" + operatorNamespace, onlyBeta}
 	out, err := installer.Helm(t, c.Kubeconfig, args...).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "machines may still be stored in v1alpha1") {
-		t.Errorf("Machines may be stored in v1alpha1, and helm upgrade printed %s", out)
+		t.Errorf("helm upgrade must fail, because Machines may be stored in v1alpha1; it printed %s", out)
 	}
 	c.setStoredVersions(t, beta)
 	for _, step := range []struct {
@@ -106,7 +106,7 @@ func (c *testCluster) machines(t *testing.T) *apiextensionsv1.CustomResourceDefi
 }
 
 // reinstall uninstalls the chart and installs it again, in two situations. First, only the CustomResourceDefinitions
-// and a Machine remain. Then, all objects exist, as after make deploy.
+// and a Machine remain. Then, all objects of the chart exist, but do not belong to Helm, as after make deploy.
 func (c *testCluster) reinstall(t *testing.T) {
 	t.Helper()
 	c.helm(t, "uninstall")
@@ -174,7 +174,8 @@ func (c *testCluster) runChart(t *testing.T) {
 	}
 	args := []string{"--namespace=" + operatorNamespace}
 	for _, arg := range deployment.Spec.Template.Spec.Containers[0].Args {
-		if !strings.Contains(arg, "-bind-address=") && !strings.HasPrefix(arg, "--webhook-cert-dir=") { // valid only in a Pod
+		// startedOperator sets other addresses and another folder of certificates.
+		if !strings.Contains(arg, "-bind-address=") && !strings.HasPrefix(arg, "--webhook-cert-dir=") {
 			args = append(args, arg)
 		}
 	}

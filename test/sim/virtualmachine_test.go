@@ -24,7 +24,8 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// shortVirtualMachine is a scenario with few writes. Tests of all pairs of writes use it.
+// shortVirtualMachine is a scenario with few writes. TestCrashes injects two faults into each of its runs, and
+// TestTimeTravel tests each pair of its revisions.
 var shortVirtualMachine = scenario{
 	name: "virtual machine, short", controller: virtualmachine.Name, kinds: vmKinds, steps: []step{
 		createVM,
@@ -70,7 +71,7 @@ var virtualMachineScenarios = []scenario{{
 	},
 }, {
 	name: "a Pod cannot be created", controller: virtualmachine.Name, kinds: vmKinds, refused: true, steps: []step{
-		{what: "create a Pod of the same name", do: create(vmPod)},
+		{what: "create a Pod with the name of the VirtualMachine's Pod", do: create(vmPod)},
 		createVM,
 		{what: "delete that Pod", do: remove(vmPod)},
 		runPod(1),
@@ -144,12 +145,13 @@ func runPod(cpu int) step {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(vmPod), pod); err != nil {
 				return err
 			}
-			// A failed Pod cannot run again, and the operator has not created the next Pod yet.
+			// The operator has not replaced the failed Pod yet. With NotFound, runSteps repeats this step later.
 			if pod.Status.Phase == corev1.PodFailed {
 				return apierrors.NewNotFound(corev1.Resource("pods"), vmPod.Name)
 			}
 			err := patch(vmPod, `{"spec":{"nodeName":"node"}}`)(ctx, c) // act as the scheduler
-			// Deliver this event before the next change, in every run.
+			// Wait until the operator has received the change of nodeName. Otherwise, the order of events would differ
+			// between runs.
 			synctest.Wait()
 			return errors.Join(err, patchStatus(vmPod, fmt.Sprintf(`{"status":{"phase":"Running",
 				"conditions":[{"type":"Ready","status":"True","lastTransitionTime":%[1]q}],
@@ -166,6 +168,7 @@ func podQuota() *corev1.ResourceQuota {
 
 // TestUnlabelledPod removes the label from each new Pod, as an admission webhook can. The operator's cache of Pods
 // never shows such a Pod, so the operator must not wait for it. The operator deletes the Pod and tries again later.
+// When new Pods keep their label, a VirtualMachine of the same name must get a Pod, and a resize of this Pod must work.
 func TestUnlabelledPod(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *sim.World) {
 		t.Helper()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A frame is the content of a terminal, beginning at a time.
+// A frame is the content that a terminal shows from the time at until its next frame.
 type frame struct {
 	at       time.Duration
 	terminal int // the index in terminals
@@ -33,7 +33,7 @@ const (
 )
 
 const (
-	longestPause = 1200 * time.Millisecond // the longest time between two frames; shorten shortens longer times
+	longestPause = 1200 * time.Millisecond // the longest time between two frames; shorten reduces longer times to it
 	end          = 4 * time.Second         // how long the last frame is visible before the picture starts again
 )
 

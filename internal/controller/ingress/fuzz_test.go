@@ -79,7 +79,8 @@ type world struct {
 }
 
 // newWorld returns an Ingress with these annotations and with random fieldsV1 of the operator. The operator owns only
-// annotations that exist. It owns an annotation with a saved value only by its merge patches.
+// annotations that exist. Only a merge patch saves a value, so it owns an annotation with a saved value by merge
+// patches.
 func newWorld(has, applied, updated string) *world {
 	w := &world{values: pairs(has), theirs: map[string]string{}}
 	maps.DeleteFunc(w.values, func(key, _ string) bool { return !utf8.ValidString(key) })
@@ -134,6 +135,7 @@ func (w *world) reconcile(t *testing.T, o Options) {
 	}
 }
 
+// mergePatch executes a merge patch of the operator. A changed value belongs to its managed fields of merge patches.
 func (w *world) mergePatch(patch map[string]*string) {
 	for key, value := range patch {
 		if old, ok := w.values[key]; value != nil && ok && old == *value {
@@ -149,6 +151,7 @@ func (w *world) mergePatch(patch map[string]*string) {
 	}
 }
 
+// apply executes a server-side apply of the operator. It deletes the annotations that only the previous apply has set.
 func (w *world) apply(annotations map[string]string) {
 	for key := range w.applied.Difference(sets.KeySet(annotations)).Difference(w.updated) {
 		delete(w.values, key)
@@ -162,6 +165,7 @@ func (w *world) apply(annotations map[string]string) {
 	w.applied = sets.KeySet(annotations)
 }
 
+// checkPlan checks that a plan sets only wanted annotations, and removes, restores or releases only owned ones.
 func checkPlan(t *testing.T, p plan, ingress *networkingv1.Ingress, o Options) {
 	t.Helper()
 	before, owned := ingress.Annotations, stateOf(ingress).own

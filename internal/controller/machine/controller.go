@@ -6,8 +6,8 @@
 //
 // decide.go has no side effects: it computes a plan from the Machine, its Switches and the time. act.go executes the
 // plan, and status.go describes the result. A reconcile needs no state of an earlier reconcile: after a crash, the next
-// one computes a new plan from the objects. The exceptions are the fields flipped, attempted and unsettled of
-// Controller.
+// one computes a new plan from the objects. The exceptions are the fields finalizer, flipped, attempted and unsettled
+// of Controller.
 package machine
 
 import (
@@ -50,7 +50,8 @@ const (
 
 	maxConcurrentSyncs = 256
 
-	// An API server handles several hundred writes per second. Events are limited to about one percent of that.
+	// An API server handles several hundred writes per second. The Normal events of one namespace may need about one
+	// percent of them.
 	eventsPerSecond = 2
 	eventsBurst     = 50
 )
@@ -92,11 +93,11 @@ type Controller struct {
 
 	// flipped has the time of each Machine's last flip. attempted has the time of each Machine's last flip without a
 	// response. In two cases, the objects may lack these times: a user deletes the Switch before the controller writes
-	// the Machine's status, or the response is lost. A restart clears both fields. In these two cases, the next flip may
-	// then be too early.
+	// the Machine's status, or the response is lost. A restart clears both fields. In these two cases, the next flip
+	// may then be too early.
 	flipped, attempted memory.Memory[time.Time]
 
-	// unsettled has the Switches whose writes were not in the cache before settle timed out. A restart clears it, and
+	// unsettled has the written Switches that the cache did not show in time, see settle. A restart clears it, and
 	// fills the cache with current data.
 	unsettled memory.Memory[[]client.ObjectKey]
 }
@@ -151,9 +152,10 @@ func (o Options) Setup(
 // +kubebuilder:rbac:groups=useless.container.training,resources=switches/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile brings a Machine and its Switches one step closer to the spec. A reconcile that wrote something does not
-// write the status. The watch events of its writes cause another reconcile, which writes the status. If nothing can be
-// written, for example because of a quota, the same reconcile writes the reason into the status.
+// Reconcile brings a Machine and its Switches one step closer to the spec. A reconcile that changed a Switch or
+// spec.position does not write the status. The watch events of its writes cause another reconcile, which writes the
+// status. If nothing can be written, for example because of a quota, the same reconcile writes the reason into the
+// status.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	m := &v1beta1.Machine{}
 	err := c.client.Get(ctx, request.NamespacedName, m, client.UnsafeDisableDeepCopy)
@@ -242,9 +244,9 @@ func (c *Controller) confirmCached(ctx context.Context, key client.ObjectKey) er
 
 // isUnchanged reads the Machine from the API server. It returns false if the spec has changed, or if the Machine is
 // deleted or paused. A deletion also changes the generation. The controller calls isUnchanged before it adopts or
-// creates Switches, because the cache of Machines can be older than the cache of Switches. A deleted Machine must not
-// adopt the Switches that a user keeps after the deletion (ReplicaSets have the same rule). A deleted Machine must not
-// replace the Switches that the garbage collector deletes.
+// creates Switches, because the cache of Machines can be older than the cache of Switches. A user can delete a Machine
+// and keep its Switches (--cascade=orphan). The deleted Machine must not adopt these Switches again; ReplicaSets have
+// the same rule. It must also not replace the Switches that the garbage collector deletes.
 func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
 	current := &v1beta1.Machine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil {

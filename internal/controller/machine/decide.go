@@ -26,7 +26,7 @@ const maxInOnePass = 100
 type plan struct {
 	invalid  error             // the parse error of the selector; if it is set, all other fields are zero
 	selector labels.Selector   // of the Machine
-	mine     []*v1beta1.Switch // the Machine's own Switches, in the order of their names
+	mine     []*v1beta1.Switch // the Machine's own Switches that are not being deleted, in the order of their names
 
 	confirm bool              // read the Machine from the API server before the next steps
 	adopt   []*v1beta1.Switch // make the Machine their controller
@@ -50,20 +50,21 @@ type dueSwitch struct {
 	due time.Time
 }
 
-// isUrgent reports whether the plan flips Switches, or notices that Switches are up. Such a plan must not wait for
-// other steps, so decide removes them from it. A flip is due at a certain time, and its delay starts when the operator
-// notices the Switch. Also, other Machines may wait for the same worker.
+// isUrgent reports whether the plan flips Switches, or notices that Switches are up. These steps must not wait for
+// other steps, so decide leaves the other steps out of such a plan. A flip is due at a certain time, and its delay
+// starts when the operator notices the Switch. Also, other Machines may wait for the same worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
-// remembered has times that the objects of a Machine may not record. A zero time means that there was no flip or
-// attempt.
+// remembered has the times that the controller keeps in memory, because the Machine and its Switches do not always
+// record them. A zero time means that there was no flip or attempt since the start of the process.
 type remembered struct {
 	flipped   time.Time // a Switch was turned down
-	attempted time.Time // a Switch may have been turned down: the request failed without an answer
+	attempted time.Time // a Switch may have been turned down: the request failed without an answer, or with a server error
 }
 
-// decide returns the plan for a Machine. The argument switches has the Switches of the Machine, and the Switches in its
-// namespace without a controller. The argument fresh is true if m comes from the API server, and not from the cache.
+// decide returns the plan for a Machine. The argument switches has the Switches of the Machine, and the Switches
+// without a controller that its selector may match. The argument fresh is true if m comes from the API server, and not
+// from the cache.
 func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known remembered, fresh bool, now time.Time) plan {
 	selector, err := m.SwitchSelector()
 	if err != nil {
@@ -142,8 +143,8 @@ func (p *plan) scale(m *v1beta1.Machine, mine []*v1beta1.Switch, now time.Time) 
 	return without(mine, p.surplus)
 }
 
-// onlyRecordOfLastFlip reports whether sw is the only object that records the Machine's last flip. The Machine keeps
-// this Switch until the status of the Machine has the time. Otherwise another replica could flip too early after a
+// onlyRecordOfLastFlip reports whether sw records a flip that is later than the last flip in the Machine's status. The
+// Machine keeps this Switch until its status has the time. Otherwise another replica could flip too early after a
 // crash.
 func onlyRecordOfLastFlip(sw *v1beta1.Switch, m *v1beta1.Machine, now time.Time) bool {
 	at := flippedAt(sw, now)
@@ -184,7 +185,8 @@ func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
 
 // findDue decides which Switches to turn down now, and at which time the next one is due. A Switch is due when it has
 // been up for the flip delay. In each flip interval, the operator turns down one Switch: the Switch that has been up
-// for the longest time.
+// for the longest time. If the interval is 0, it turns down all Switches that are due. findDue also decides which
+// Switches to notice.
 //
 // An attempted flip also starts an interval, but it does not change lastFlip, which goes into the status. Otherwise
 // each failed attempt would change the status, and that change would cause an immediate retry.
