@@ -29,6 +29,10 @@ const template = `
 const selector = `
   selector: {matchLabels: {app: office}}`
 
+// podTimeout limits the wait for Pods. The Pods of many tests start at the same time, on two nodes with two processors in
+// total. The Pods of a StatefulSet start one after the other.
+const podTimeout = "--timeout=3m"
+
 // A scheduledKind is a kind of workload that a schedule stops and starts.
 type scheduledKind struct {
 	resource, manifest string
@@ -54,7 +58,7 @@ var scheduledKinds = []scheduledKind{{
 	afterStart: func(t *testing.T, namespace string) { // the operator does not undo a user's change
 		t.Helper()
 		must(t, "kubectl", "scale", "-n", namespace, "deployment/office", "--replicas=1")
-		must(t, "kubectl", "wait", "-n", namespace, "deployment/office", "--for=jsonpath={.status.replicas}=1", "--timeout=1m")
+		must(t, "kubectl", "wait", "-n", namespace, "deployment/office", "--for=jsonpath={.status.replicas}=1", podTimeout)
 		if got := *get[appsv1.Deployment](t, "-n", namespace, "deployment", "office").Spec.Replicas; got != 1 {
 			t.Errorf("%d replicas, want 1, as set with kubectl scale", got)
 		}
@@ -92,7 +96,7 @@ spec:
 	whileRunning: func(t *testing.T, namespace string) {
 		t.Helper()
 		must(t, "kubectl", "create", "job", "-n", namespace, "running", "--from=cronjob/office")
-		must(t, "kubectl", "wait", "-n", namespace, "job/running", "--for=jsonpath={.status.ready}=1", "--timeout=1m")
+		must(t, "kubectl", "wait", "-n", namespace, "job/running", "--for=jsonpath={.status.ready}=1", podTimeout)
 	},
 	whileStopped: func(t *testing.T, namespace string) { // a running Job continues
 		t.Helper()
@@ -170,7 +174,7 @@ func (k scheduledKind) check(t *testing.T, namespace string) {
 	t.Helper()
 	wait := func(args []string) {
 		t.Helper()
-		must(t, append([]string{"kubectl", "wait", "-n", namespace, "--timeout=1m"}, args...)...)
+		must(t, append([]string{"kubectl", "wait", "-n", namespace, podTimeout}, args...)...)
 	}
 	mustRead(t, k.manifest, "kubectl", "create", "-n", namespace, "-f", "-")
 	if !strings.HasPrefix(k.resource, "scaledobject/") { // it has the state Started only after a scheduled start
