@@ -64,8 +64,12 @@ spec:
   replicas: 1` + selector + template + "---" +
 	strings.Replace(office, `3.10.1"`, `3.10.1", resources: {requests: {cpu: 1m, memory: 1Mi}}`, 1)
 
-// manyFlips is a Machine whose switches are all turned up, and then all down. The operator drops some of their events.
-const manyFlips = `
+// manyFlips are two Machines whose switches are all turned up, and then all down. The operator drops some of their
+// events: it emits at most 50 at once and two per second for one namespace. With one Machine, the flips on a slow computer
+// could stay below this limit.
+var manyFlips = aHundred + "---" + strings.Replace(aHundred, "many", "more", 1)
+
+const aHundred = `
 apiVersion: useless.container.training/v1beta1
 kind: Machine
 metadata: {name: many}
