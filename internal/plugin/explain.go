@@ -139,8 +139,7 @@ func explain(out io.Writer, w workload, now time.Time) {
 	}
 	if next := w.nextEvent(s, due, now); !next.At.IsZero() {
 		_, name := described(next)
-		_, key, _ := strings.Cut(next.Cause, "/")
-		field("Next", "%s on %s (%s)", name, clockTime(s, next.At), key)
+		field("Next", "%s on %s (%s)", name, clockTime(s, next.At), strings.TrimPrefix(next.Cause, prefix))
 	}
 	field("Time zone", "%s", s.Zone)
 	saved := w.Saved()

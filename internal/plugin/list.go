@@ -139,18 +139,18 @@ func newRow(w workload, now time.Time) row {
 	if isDefault {
 		out.Source = namespaceKind
 	}
-	switch s, problems := w.Parse(); {
-	case s == nil:
+	s, problems := w.Parse()
+	if s == nil {
 		_, out.Message = schedule.Explain(problems)
-	default:
-		if coreHours, gibHours, isKnown := w.savedHours(s, now); isKnown {
-			out.CoreHours, out.GiBHours = &coreHours, &gibHours
-		}
-		out.TimeZone = s.Zone.String()
-		due := s.Due(w.Record(), w.Running(s), now)
-		out.Last, out.LastEvent = described(w.lastEvent(due))
-		out.Next, out.NextEvent = described(w.nextEvent(s, due, now))
+		return out
 	}
+	if coreHours, gibHours, isKnown := w.savedHours(s, now); isKnown {
+		out.CoreHours, out.GiBHours = &coreHours, &gibHours
+	}
+	out.TimeZone = s.Zone.String()
+	due := s.Due(w.Record(), w.Running(s), now)
+	out.Last, out.LastEvent = described(w.lastEvent(due))
+	out.Next, out.NextEvent = described(w.nextEvent(s, due, now))
 	return out
 }
 

@@ -59,7 +59,7 @@ func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 // record them. A zero time means that there was no flip or attempt since the start of the process.
 type remembered struct {
 	flipped   time.Time // a Switch was turned down
-	attempted time.Time // a Switch may have been turned down: the request failed without an answer, or with a server error
+	attempted time.Time // a Switch may have been turned down: the request had no answer, or a server error
 }
 
 // decide returns the plan for a Machine. The argument switches has the Switches of the Machine, and the Switches

@@ -61,7 +61,7 @@ const (
 
 	workers = 16
 
-	// maxUnlabelled is the maximum number of keys in Controller.unlabelled (LRU). If an unlabelled Pod has no key there,
+	// maxUnlabelled is the maximum number of keys in Controller.unlabelled (LRU). If an unlabelled Pod has no key,
 	// a read of this Pod may block until the timeout.
 	maxUnlabelled = 4096
 
