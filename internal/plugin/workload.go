@@ -110,7 +110,7 @@ type workload struct {
 
 // defaults are the annotations of the default schedule of a Namespace.
 type defaults struct {
-	annotations map[string]string // nil if the Namespace has none
+	annotations map[string]string // empty if the Namespace has none
 	unknown     error             // why the Namespace cannot be read; nil if it was read
 }
 
