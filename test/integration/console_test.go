@@ -47,7 +47,7 @@ kubectl patch machine machine-2 --type=merge --patch='{"spec":{"flip":{"delaySec
 // request for the resource. No operator runs in this test, so kubectl get sends this request. Without kubectl get, the
 // API server's own finalizer would send it. That request can fail, and the deletion then takes five minutes.
 const deleteManifests = `kubectl get machines,switches,virtualmachines --all-namespaces
-kubectl delete -f dist/install.yaml`
+kubectl delete --ignore-not-found -f dist/install.yaml`
 
 const (
 	otherPage     = "TestInstallationPage runs the block"
