@@ -25,7 +25,8 @@ import (
 )
 
 func main() {
-	name := flag.String("name", "", "name of the programs together; by default, the first program's module")
+	name := flag.String("name", "",
+		"name of the component that consists of all programs; by default, the path of the first program's module")
 	version := flag.String("version", "", "version of the programs")
 	flag.Parse()
 	if err := write(os.Stdout, *name, *version, flag.Args()...); err != nil {
@@ -34,8 +35,8 @@ func main() {
 	}
 }
 
-// write prints the modules of all programs in files. The list describes one component with the name and the version. If
-// name is empty, the component has the name of the first program's module.
+// write prints the modules of all programs in files. In the metadata of the list, all programs together are one
+// component with this name and version. If name is empty, the component has the name of the first program's module.
 func write(out io.Writer, name, version string, files ...string) error {
 	root := cdx.Component{Type: cdx.ComponentTypeApplication, BOMRef: name + "@" + version, Name: name, Version: version}
 	modules := map[string]cdx.Component{}
@@ -76,7 +77,8 @@ func modulesOf(info *debug.BuildInfo) []debug.Module {
 	return modules
 }
 
-// component describes a module. The hash is the same as in go.sum, and covers all files of the module.
+// component describes a module. The hash is the one in go.sum, in hexadecimal. It covers all files of the
+// module.
 func component(kind cdx.ComponentType, module debug.Module) cdx.Component {
 	purl := "pkg:golang/" + module.Path + "@" + url.QueryEscape(module.Version)
 	c := cdx.Component{Type: kind, BOMRef: purl, Name: module.Path, Version: module.Version, PackageURL: purl}

@@ -77,7 +77,7 @@ func TestBadValues(t *testing.T) {
 		"seven":                    "nor the five fields of cron",
 		"TZ=UTC 0 7 * * *":         "use the annotation time-zone for a time zone",
 		"CRON_TZ=UTC 0 7 * * *":    "use the annotation time-zone for a time zone",
-		"TZ=UTC":                   "use the annotation time-zone for a time zone", // makes the library panic
+		"TZ=UTC":                   "use the annotation time-zone for a time zone", // the cron library would panic
 		"CRON_TZ=":                 "use the annotation time-zone for a time zone",
 		"@every 1h":                "it has no time of day",
 		"@every":                   "unrecognized descriptor",
@@ -151,7 +151,8 @@ func checkBad(t *testing.T, key, value, why string) {
 	annotations[key] = value
 	s, problems := Parse(annotations, time.UTC)
 	if s != nil || len(problems) != 1 {
-		t.Errorf("%s %q: got %d problems and a schedule: %t, want one problem and no schedule", key, value, len(problems), s != nil)
+		t.Errorf("%s %q: got %d problems, want 1; a schedule was returned: %t, want false",
+			key, value, len(problems), s != nil)
 		return
 	}
 	reason, note := Explain(problems)
@@ -159,7 +160,7 @@ func checkBad(t *testing.T, key, value, why string) {
 	if key == v1beta1.TimeZoneAnnotation {
 		wantReason = v1beta1.EventUnknownTimeZone
 	}
-	// A long value is truncated.
+	// quote truncates a long value, as Explain does.
 	if named := key + " " + strings.TrimSuffix(quote(value), `"`); reason != wantReason || !strings.HasPrefix(note, named) || !strings.Contains(note, why) {
 		t.Errorf("%s %q: want reason %s and a note with %q and %q, got %s: %s", key, value, wantReason, named, why, reason, note)
 	}
@@ -201,7 +202,7 @@ func TestContradictions(t *testing.T) {
 			`useless.container.training/stop-schedule "0 20 1-31 * *": every stop has the time of a start, and the start takes precedence; use for example "Mon-Fri 20:15"`,
 		},
 		"NeverAlone": {
-			"a start at the time of each stop",
+			"a start every minute, so no other stop-schedule would help",
 			map[string]string{v1beta1.StartScheduleAnnotation: "* * * * *", v1beta1.StopScheduleAnnotation: "Mon 20:00"},
 			`useless.container.training/stop-schedule "Mon 20:00": every stop has the time of a start, and the start takes precedence; ` +
 				`use for example "Mon-Fri 20:00" with start-schedule "Mon-Fri 07:00"`,
@@ -229,7 +230,7 @@ func TestContradictions(t *testing.T) {
 				`useless.container.training/time-zone "Mars": it is not in the time zone database; use for example "Europe/Berlin" or "UTC". ` +
 				`useless.container.training/suspend "no!": it is neither true nor false; use for example "true" or "false"`,
 		},
-		"Nothing": {"without annotations, there is no problem", map[string]string{"app": "web"}, ""},
+		"Nothing": {"annotations of other programs cause no problem", map[string]string{"app": "web"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := Parse(c.annotations, time.UTC)

@@ -31,7 +31,7 @@ type dates struct{ from, to time.Time }
 
 // parseRecurrence parses the five fields of cron like a CronJob, or HH:MM, or days of the week and HH:MM.
 func parseRecurrence(text string) (*Recurrence, error) {
-	if strings.Contains(text, "TZ=") { // some of these texts make the library panic
+	if strings.Contains(text, "TZ=") { // the cron library accepts a time zone, and panics on TZ=UTC alone
 		return nil, errors.New("use the annotation time-zone for a time zone")
 	}
 	expanded, err := expand(text)

@@ -32,15 +32,17 @@ import (
 )
 
 var (
-	times = flag.Int("times", 0, "factor for the number of each disturbance; 0 is a short run without the slow ones")
-	seed  = flag.Uint64("seed", 1, "seed of the order of disturbances and of the users' requests; timing still varies")
+	times = flag.Int("times", 0,
+		"how often each disturbance runs, as a multiple of a full run; 0 is a short run without slow disturbances")
+	seed = flag.Uint64("seed", 1, "seed of the order of disturbances and of the users' requests; timing still varies")
 )
 
-// maxLag is the lag of the invariant checker: the operator may act on data that became outdated less than maxLag ago.
+// maxLag is the lag that the invariant checker allows. The operator may act on data that became outdated less than
+// maxLag ago.
 // Each suspension and each disconnection is shorter.
 const maxLag = time.Minute
 
-// A chaos is one test run: a world, its users and the recorded revisions.
+// A chaos is one test run. It has a control plane with the operator (world), simulated users, and recorded revisions.
 type chaos struct {
 	*world
 	*users
@@ -104,12 +106,13 @@ func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
 		t.Error("users got unexpected errors:", c.unexpected)
 	}
 	if c.operators == 0 || c.unknown > c.revisions/10 {
-		t.Errorf("%d revisions: %d by the operator, %d by an unknown author", c.revisions, c.operators, c.unknown)
+		t.Errorf("of %d revisions, %d are by the operator and %d by an unknown author; want at least 1, and at most a tenth",
+			c.revisions, c.operators, c.unknown)
 	}
 }
 
-// record starts the recording of all revisions. It also creates the file history.jsonl in the folder of the logs, to
-// which see writes each revision.
+// record starts the recording of all revisions. It also creates history.jsonl in the folder of the logs. The method see
+// writes each revision into this file.
 func (c *chaos) record() {
 	file, err := os.Create(filepath.Join(c.logs, "history.jsonl"))
 	if err != nil {
@@ -142,7 +145,7 @@ func (c *chaos) see(r invariants.Revision) {
 	_ = c.written.Encode(r)
 }
 
-// check reports all new violations as errors of the test. It returns the number of revisions so far.
+// check reports all violations so far as errors of the test. It returns the number of revisions so far.
 func (c *chaos) check() int {
 	revisions, err := c.recorder.Take(c.t.Context(), metav1.NamespaceAll)
 	if err != nil {
@@ -193,7 +196,7 @@ func (d *disturbance) times() int {
 	}
 }
 
-// inRandomOrder runs all disturbances, and stops when the test fails. It returns how often each disturbance ran.
+// inRandomOrder runs all disturbances, and stops when the test fails. It returns how often each disturbance succeeded.
 func (c *chaos) inRandomOrder(ctx context.Context, disturbances []disturbance) map[string]int {
 	done := map[string]int{}
 	order := c.order(disturbances)
@@ -231,13 +234,13 @@ func (c *chaos) once(ctx context.Context, d disturbance, progress string) {
 	c.t.Logf("%5.0fs %7s %s (%.1fs); %d revisions", time.Since(c.start).Seconds(), progress, d.what, took.Seconds(), n)
 }
 
-// upTo returns a random duration below most.
+// upTo returns a random duration of at least 0 and less than the argument most.
 func (c *chaos) upTo(most time.Duration) time.Duration {
 	return time.Duration(c.random.Int64N(int64(most)))
 }
 
 // settle waits until all Machines and switches have converged. Then each Machine has its number of switches, and all
-// switches are down.
+// switches with an owner are down.
 //
 // First it restarts the garbage collector of Kubernetes. While the garbage collector is disconnected, a Machine may be
 // deleted and recreated with the same name. The garbage collector sees this as an update, and keeps the old Machine's
@@ -329,7 +332,7 @@ func (c *chaos) rest() {
 	}
 }
 
-// report logs how many times each disturbance and each kind of user request ran.
+// report logs how often each disturbance succeeded, and how often each kind of user request ran.
 func (c *chaos) report(disturbances []disturbance, done map[string]int) {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)

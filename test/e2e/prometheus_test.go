@@ -98,7 +98,7 @@ func (p *scraper) awaitUp(t *testing.T) {
 	})
 }
 
-// discover scrapes the endpoints of the Services that the ServiceMonitor selects.
+// discover sets Prometheus' targets to the current endpoints of the operator's Services.
 func (p *scraper) discover(t *testing.T) {
 	t.Helper()
 	addresses := map[string]string{}
@@ -133,7 +133,7 @@ func (p *scraper) awaitSeries(t *testing.T, query string) {
 	eventually(t, time.Minute, func() string { return p.missing(t, query) })
 }
 
-// awaitAlert waits until an alert fires with labels, in PromQL's format for matchers.
+// awaitAlert waits until an alert with matching labels fires. The argument labels has PromQL matchers.
 func (p *scraper) awaitAlert(t *testing.T, name, labels string) {
 	t.Helper()
 	eventually(t, time.Minute, func() string { return p.silent(t, name) })
@@ -152,9 +152,9 @@ func (p *scraper) silent(t *testing.T, alert string) string {
 	return ""
 }
 
-// checkPrometheus makes alerts fire, and queries all panels of the dashboard. The values of the panels come from the
-// checks that run in parallel, and from the causes of the alerts. At the end, it replaces the CA certificate, so that
-// scrapes must fail.
+// checkPrometheus makes alerts fire, and queries all panels of the dashboard. The checks that run in parallel give the
+// panels their values, and so does provoke, which makes the alerts fire. At the end, it replaces the CA certificate, so
+// that scrapes must fail.
 func checkPrometheus(t *testing.T, namespace string) {
 	t.Helper()
 	p := startPrometheus(t, namespace, 2)

@@ -37,7 +37,7 @@ import (
 // A cause is an action. It gives panels of the dashboard a value above zero, or makes alerts fire.
 type cause struct {
 	reason string
-	do     func(t *testing.T, namespace string, prom *prometheus.Server) // nil if no action is needed while the operator runs
+	do     func(t *testing.T, namespace string, prom *prometheus.Server) // nil if the running operator is enough
 	panels []string
 	alerts map[string]alertLabels // names of the alerts that must fire, and labels that each alert must have
 }
@@ -55,7 +55,7 @@ var causes = []cause{
 		},
 	},
 	{
-		reason: "a user turns up more switches than the event limit of a namespace allows",
+		reason: "100 switches flip at once, and their events exceed the event limit of the namespace",
 		do:     causeFlips,
 		panels: []string{
 			"Flips", "Lateness of flips", "Machines by condition", "Dropped events", "Reconciles", "Duration of reconciles",
@@ -118,7 +118,7 @@ var causes = []cause{
 		alerts: map[string]alertLabels{"UselessVirtualMachineFailed": {"namespace": operatorNamespace}},
 	},
 	{
-		reason: "schedules stop Deployments, and the stopped Deployments change",
+		reason: "a schedule stops a Deployment, and a user changes the recorded time of the stop",
 		do:     causeStops,
 		panels: []string{
 			"Workloads by state", "Starts and stops", "Lateness of starts and stops", "CPU saved now", "Memory saved now",
@@ -216,8 +216,8 @@ func causeQuotaErrors(t *testing.T, namespace string, _ *prometheus.Server) {
 }
 
 // causeStops creates a Deployment that the operator stops at once. Then it changes the recorded time of this stop, so
-// that the stop is due again, and late. After each change, the operator updates the savings. There are two changes,
-// because Prometheus sees an increase only after a first value.
+// that the stop is due again, and late. After each change, the operator adds the saved CPU and memory to its counters.
+// There are two changes, because Prometheus sees an increase only after a first value.
 func causeStops(t *testing.T, namespace string, prom *prometheus.Server) {
 	t.Helper()
 	d := createDeployment(t, namespace, "d", func(d *appsv1.Deployment) {
@@ -253,7 +253,7 @@ func TestDashboard(t *testing.T) {
 	port, certificates := freePort(t), copyCertificate(t)
 	prom := startPrometheus(t, port)
 	lease, restoreMigration := holdLease(t), failMigration(t)
-	// As in the Deployment, the operator has GOMEMLIMIT. The panel Memory has a query for it.
+	// The panel Memory has a query for GOMEMLIMIT. The operator's Deployment sets this variable, so the test does, too.
 	operator := startOperator(t, []string{"GOMEMLIMIT=200MiB"}, "--leader-elect", "--namespace="+operatorNamespace, "--controllers=*,podcount,ingress",
 		"--ingress-annotation=foo=bar", "--vm-usage-interval=1s", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port),
 		"--webhook-cert-dir="+certificates)

@@ -29,8 +29,8 @@ func checkInvariants(t testing.TB, namespace string) {
 	}
 }
 
-// violationsIn returns the violations of invariants in a namespace. It removes the namespace's revisions from the
-// recording, so a second call returns no violations.
+// violationsIn returns the violations of invariants in a namespace. It takes the namespace's revisions from the
+// invariants.Recorder, so a second call checks only newer revisions.
 func violationsIn(t testing.TB, namespace string) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), defaultTimeout)

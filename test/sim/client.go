@@ -31,11 +31,12 @@ type Client struct {
 	name   string
 
 	// Gate is called before every request except watches and access reviews, and returns the outcome of the request.
-	// The request is served after Gate returns. If Gate is nil, every request is served immediately.
+	// The request waits until Gate returns. Then it is served, unless the outcome rejects or drops it. If Gate is nil,
+	// every request is served immediately.
 	Gate func(Call) Outcome
-	// View returns the latest revision of a kind that the client can see. Watches send events up to this revision.
-	// Lists with resourceVersion=0 return the objects at this revision. newest is the server's current revision. If
-	// View is nil, the client can see every revision.
+	// For each kind, View returns the newest revision that the client can see. Watches send events up to this revision.
+	// Lists with a resourceVersion return the objects at this revision. newest is the server's current revision. If View
+	// is nil, the client can see every revision.
 	View func(k *Kind, newest int64) int64
 
 	misses func(change Change, since []Change) bool // see SkipEvents
@@ -259,7 +260,7 @@ func (c Call) selects(object *unstructured.Unstructured) bool {
 		})
 }
 
-// visible returns the newest revision of a kind that the client can see.
+// visible returns, for a kind, the newest revision that the client can see.
 func (c *Client) visible(k *Kind) int64 {
 	if c.View == nil {
 		return c.server.revision

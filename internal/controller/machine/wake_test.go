@@ -39,8 +39,8 @@ func TestPriorities(t *testing.T) {
 			want: handler.LowPriority},
 		{reason: "a switch of the initial list has a low priority", after: newTestSwitch("m-0"), again: true,
 			want: handler.LowPriority},
-		{reason: "a switch of the initial list that is up may be due", after: newTestSwitch("m-0", turned), again: true,
-			want: userPriority},
+		{reason: "a switch of the initial list that is up has a user's priority, because its flip may be due",
+			after: newTestSwitch("m-0", turned), again: true, want: userPriority},
 		{reason: "a new Machine has priority 0, because a user may create thousands", after: newMachine(1)},
 		{reason: "a new switch that is down", after: newTestSwitch("m-0")},
 		{reason: "a new switch that is up", after: newTestSwitch("m-0", turned), want: userPriority},
@@ -109,12 +109,12 @@ func TestMachinesOf(t *testing.T) {
 		labels map[string]string
 		want   []string
 	}{
-		{"a switch with the Machine's name as prefix, and the Machine as owner", nil, []string{"m", "m"}},
-		{"a label that satisfies one selector, and a part of another selector", map[string]string{"room": "lab"},
+		{"the switch m-0 without labels: m is in its name, and m is its owner", nil, []string{"m", "m"}},
+		{"a label that satisfies two selectors, and a part of a third one", map[string]string{"room": "lab"},
 			[]string{"anywhere", "lab", "m", "m"}},
-		{"the labels of both selectors", map[string]string{"room": "lab", "colour": "red"},
+		{"labels that satisfy the selectors of lab, red-lab and anywhere", map[string]string{"room": "lab", "colour": "red"},
 			[]string{"anywhere", "lab", "m", "m", "red-lab"}},
-		{"the label of a Machine without a selector", map[string]string{"machine": "plain"},
+		{"the label machine has the name of a Machine without a selector", map[string]string{"machine": "plain"},
 			[]string{"m", "m", "plain"}},
 	} {
 		sw := newTestSwitch("m-0", func(sw *v1beta1.Switch) { sw.Labels = tt.labels })

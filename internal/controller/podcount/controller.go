@@ -62,7 +62,7 @@ const (
 	// fieldManager is the field manager of the label.
 	fieldManager = client.FieldOwner("useless-operator-podcount")
 
-	// podsByController is the index of Pods by the UID of their ReplicaSet.
+	// podsByController is the index of Pods by the namespace and the UID of their ReplicaSet.
 	podsByController = "useless/controller"
 )
 
@@ -92,8 +92,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// CacheOptions returns options that keep only the fields that the controller reads. For example, it keeps the name, the
-// owners and the deletion timestamp of a Pod, but drops its labels and annotations.
+// CacheOptions returns options that drop large fields that the controller does not read. For example, they keep the
+// name, the owners and the deletion timestamp of a Pod, but drop its labels and annotations.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&appsv1.ReplicaSet{}: {Transform: trim(func(meta *metav1.ObjectMeta) {
@@ -197,7 +197,8 @@ func (c *Controller) act(ctx context.Context, rs *metav1.PartialObjectMetadata, 
 	return err
 }
 
-// matters drops events of ReplicaSets after which the label is still correct, such as a change of the status.
+// matters keeps the events of ReplicaSets after which the controller must check the label. For example, it drops
+// deletions and changes of the status.
 func (c *Controller) matters() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -230,8 +231,9 @@ func itself(rs client.Object) replicaSet {
 	return replicaSet{client.ObjectKeyFromObject(rs), rs.GetUID()}
 }
 
-// wake sets an alarm that reconciles a ReplicaSet at the end of a burst of events. The burst ends after the duration
-// silence without an event, or when its first event is as old as patience.
+// wake sets an alarm that reconciles a ReplicaSet at the end of a burst of events. The burst ends when no event has
+// arrived for the duration "silence". At the latest, it ends when the duration "patience" has passed since its first
+// event.
 func (c *Controller) wake(rs types.NamespacedName) {
 	now := c.clock.Now()
 	first, _ := c.bursts.LoadOrStore(rs, now)

@@ -95,7 +95,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOnPod checks for which ReplicaSets an event of a Pod causes a new count.
+// TestOnPod checks which ReplicaSets the controller counts again after an event of a Pod.
 func TestOnPod(t *testing.T) {
 	pod := func(controller string, changes ...func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}}
@@ -144,7 +144,7 @@ func TestOnPod(t *testing.T) {
 		{"a new Pod counts", create(pod("a")), []string{"a"}},
 		{"a new Pod that is already being deleted does not count", create(pod("a", deleted)), nil},
 		{"a new Pod without an owner does not count", create(pod("")), nil},
-		{"another change of a Pod does not affect the count", update(pod("a"), pod("a", changed)), nil},
+		{"a change of other fields of a Pod does not affect the count", update(pod("a"), pod("a", changed)), nil},
 		{"a Pod gets a deletionTimestamp", update(pod("a"), pod("a", deleted)), []string{"a"}},
 		{"the final deletion of such a Pod does not affect the count", remove(pod("a", deleted)), nil},
 		{"a Pod is deleted without a deletionTimestamp", remove(pod("a")), []string{"a"}},
@@ -200,8 +200,8 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// countsAfter sends events of a ReplicaSet at these times. It returns the times at which the controller counts the
-// Pods.
+// countsAfter sends an event of a ReplicaSet at each time in events. It returns the times at which the controller
+// counts the Pods. All times are durations since the start of countsAfter.
 func countsAfter(t *testing.T, events []time.Duration) (counts []time.Duration) {
 	t.Helper()
 	clock := clock.RealClock{} // reads the fake time inside synctest.Test

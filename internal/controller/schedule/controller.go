@@ -100,8 +100,8 @@ func (o Options) zone() (*time.Location, error) {
 	return zone, nil
 }
 
-// CacheOptions returns options that keep only the fields of workloads and HorizontalPodAutoscalers that the controller
-// reads.
+// CacheOptions returns options that trim Namespaces, HorizontalPodAutoscalers, and the kinds of workloads with a
+// function trim.
 func (o Options) CacheOptions() map[client.Object]cache.ByObject {
 	options := map[client.Object]cache.ByObject{&corev1.Namespace{}: {Transform: trimNamespace}}
 	enabled, _ := kindsNamed(o.Kinds) // Validate returns the error
@@ -224,8 +224,8 @@ func (c *Controller) scheduled() predicate.Predicate {
 }
 
 // mayHaveSchedule reports whether a workload has annotations of a schedule, or its Namespace has a default schedule.
-// The result is also true if the controller remembers a running dry run of the workload: a user may remove the schedule
-// while the workload is paused. After the pause, a reconcile must then end the remembered dry run.
+// The result is also true if the last plan of the workload was a dry run. If a user removes the schedule while the
+// workload is paused, the controller does not see that change. A reconcile after the pause then ends the dry run.
 func (c *Controller) mayHaveSchedule(o client.Object) bool {
 	return schedule.HasAny(o.GetAnnotations()) || c.defaulted.has(o.GetNamespace()) ||
 		c.memory.Of(o).dryRun.isRunning
@@ -252,7 +252,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.addSavings(o)
 	if pause.IsPaused(o) || c.kind.leaveAlone(o) {
-		// Later changes of such a workload may not cause a reconcile, so its savings are not counted.
+		// Some changes of such a workload cause no reconcile. So the metrics of saved CPU and memory do not count it.
 		c.memory.Update(o, func(r *remembered) { r.saving = saving{} })
 		return reconcile.Result{}, nil
 	}
@@ -341,7 +341,8 @@ func (c *Controller) warn(ctx context.Context, o client.Object, p plan) {
 // key identifies the start or stop of a plan.
 func (p plan) key() string {
 	key := string(p.transition) + p.annotations[p.event.Cause] + p.record.Observed
-	if p.event.Cause != v1beta1.StartUntilAnnotation { // the time of its start is always now
+	// For start-until, Event.At is the time of the reconcile. The key must not change with each reconcile.
+	if p.event.Cause != v1beta1.StartUntilAnnotation {
 		key += schedule.FormatTime(p.event.At)
 	}
 	return key
@@ -432,9 +433,9 @@ func cause(o client.Object, p plan, late time.Duration) string {
 	return text
 }
 
-// author returns text for an event: the field manager that last changed the level of a workload, and the time. It
-// returns an empty string if they are not known. The cache has no managed fields, so author reads them from the API
-// server.
+// author returns text for an event: the field manager that last changed the level (see kind) of a workload, and the
+// time. It returns an empty string if they are not known. The cache has no managed fields, so author reads them from
+// the API server.
 func (c *Controller) author(ctx context.Context, o client.Object) string {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(c.kind.gvk)
