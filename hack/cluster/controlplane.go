@@ -30,8 +30,8 @@ import (
 )
 
 // startTimeout is the time limit of each wait during a start: for the API server, and for the controllers. It is long
-// enough for a busy computer.
-const startTimeout = 2 * time.Minute
+// enough for a start at a low priority on a busy computer. If a program ends, the wait ends at once.
+const startTimeout = 5 * time.Minute
 
 // stopGrace is the time that a program has to stop after SIGTERM. kube-apiserver would wait up to a minute for clients
 // with open watches. There is no need to wait, because its state is deleted.

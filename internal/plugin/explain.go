@@ -263,24 +263,23 @@ func timeline(out io.Writer, s *schedule.Schedule, now time.Time) {
 	local := now.In(s.Zone)
 	fmt.Fprintln(out, "                  0     6     12    18")
 	for d := -3; d <= 3; d++ {
-		midnight := time.Date(local.Year(), local.Month(), local.Day()+d, 0, 0, 0, 0, s.Zone)
-		end := time.Date(local.Year(), local.Month(), local.Day()+d+1, 0, 0, 0, 0, s.Zone)
+		noon := time.Date(local.Year(), local.Month(), local.Day()+d, 12, 0, 0, 0, s.Zone)
 		mark := " "
 		if d == 0 {
 			mark = ">"
 		}
-		line := fmt.Sprintf("%s %s  %s  %s", mark, midnight.Format("Mon 2006-01-02"), hours(s, midnight),
-			strings.Join(notes(s, midnight, end, now), ", "))
+		line := fmt.Sprintf("%s %s  %s  %s", mark, noon.Format("Mon 2006-01-02"), hours(s, noon),
+			strings.Join(notes(s, noon, now), ", "))
 		fmt.Fprintln(out, strings.TrimRight(line, " "))
 	}
 }
 
 // hours returns a character for each wall-clock hour of a day. It is # if the workload runs, . if the workload is
 // stopped, and ? if its state is not known. It is - if the clock skips the hour.
-func hours(s *schedule.Schedule, midnight time.Time) string {
+func hours(s *schedule.Schedule, day time.Time) string {
 	var b strings.Builder
 	for hour := range 24 {
-		at := time.Date(midnight.Year(), midnight.Month(), midnight.Day(), hour, 30, 0, 0, s.Zone)
+		at := time.Date(day.Year(), day.Month(), day.Day(), hour, 30, 0, 0, s.Zone)
 		last, _, isStop := s.Events(at)
 		switch {
 		case at.Hour() != hour:
@@ -296,11 +295,21 @@ func hours(s *schedule.Schedule, midnight time.Time) string {
 	return b.String()
 }
 
-// notes describes the events, the exclusion and the clock change of a day, from midnight to the next midnight.
-func notes(s *schedule.Schedule, midnight, end, now time.Time) (notes []string) {
+// startOf returns the first instant of the day of a time. Some zones skip midnight when their clocks go forward.
+func startOf(day time.Time) time.Time {
+	midnight := time.Date(day.Year(), day.Month(), day.Day(), 0, 0, 0, 0, day.Location())
+	if midnight.Day() != day.Day() {
+		_, midnight = midnight.ZoneBounds()
+	}
+	return midnight
+}
+
+// notes describes the events, the exclusion and the clock change of a day. The argument noon is a time of this day.
+func notes(s *schedule.Schedule, noon, now time.Time) (notes []string) {
 	const most = 4
+	begin, end := startOf(noon), startOf(noon.AddDate(0, 0, 1))
 	shown := 0
-	for _, e := range s.EventsAfter(midnight.Add(-time.Second), most+1) {
+	for _, e := range s.EventsAfter(begin.Add(-time.Second), most+1) {
 		if !e.At.Before(end) {
 			break
 		}
@@ -311,14 +320,14 @@ func notes(s *schedule.Schedule, midnight, end, now time.Time) (notes []string) 
 		_, name := described(e)
 		notes = append(notes, name+" "+e.At.In(s.Zone).Format("15:04"))
 	}
-	if !now.Before(midnight) && now.Before(end) {
+	if !now.Before(begin) && now.Before(end) {
 		notes = append(notes, "now "+now.In(s.Zone).Format("15:04"))
 	}
-	if s.IsExcluded(midnight.Add(12 * time.Hour)) {
+	if s.IsExcluded(noon) {
 		notes = append(notes, "excluded: no start")
 	}
-	_, before := midnight.Zone()
-	_, after := end.Zone()
+	_, before := begin.Add(-time.Second).Zone() // a change at the first instant belongs to this day
+	_, after := end.Add(-time.Second).Zone()
 	switch {
 	case after > before:
 		notes = append(notes, "clocks go forward")

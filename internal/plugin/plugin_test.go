@@ -102,6 +102,42 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
+// TestTimelineWithoutMidnight shows a week in which the clocks go from 24:00 to 01:00, and one in which they go from
+// 24:00 to 23:00.
+func TestTimelineWithoutMidnight(t *testing.T) {
+	s, problems := schedule.Parse(map[string]string{
+		v1beta1.StartScheduleAnnotation: "00:00",
+		v1beta1.StopScheduleAnnotation:  "20:00",
+		v1beta1.TimeZoneAnnotation:      "America/Santiago",
+	}, time.UTC)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var out strings.Builder
+	timeline(&out, s, time.Date(2026, 9, 6, 15, 0, 0, 0, time.UTC))
+	timeline(&out, s, time.Date(2026, 4, 5, 15, 0, 0, 0, time.UTC))
+	const want = `                  0     6     12    18
+  Thu 2026-09-03  ####################....  start 00:00, stop 20:00
+  Fri 2026-09-04  ####################....  start 00:00, stop 20:00
+  Sat 2026-09-05  ####################....  start 00:00, stop 20:00
+> Sun 2026-09-06  -###################....  start 01:00, stop 20:00, now 12:00, clocks go forward
+  Mon 2026-09-07  ####################....  start 00:00, stop 20:00
+  Tue 2026-09-08  ####################....  start 00:00, stop 20:00
+  Wed 2026-09-09  ####################....  start 00:00, stop 20:00
+                  0     6     12    18
+  Thu 2026-04-02  ####################....  start 00:00, stop 20:00
+  Fri 2026-04-03  ####################....  start 00:00, stop 20:00
+  Sat 2026-04-04  ####################....  start 00:00, stop 20:00, clocks go back
+> Sun 2026-04-05  ####################....  start 00:00, stop 20:00, now 11:00
+  Mon 2026-04-06  ####################....  start 00:00, stop 20:00
+  Tue 2026-04-07  ####################....  start 00:00, stop 20:00
+  Wed 2026-04-08  ####################....  start 00:00, stop 20:00
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // stopped returns a Deployment with no replicas. The record describes its last start or stop.
 func stopped(record schedule.Record, annotations map[string]string) *appsv1.Deployment {
 	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: new(int32(0))}}

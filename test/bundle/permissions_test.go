@@ -143,6 +143,9 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 func TestOptionalControllers(t *testing.T) {
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, object := range load(t).Objects {
+		if object.GetKind() == "ClusterRoleBinding" {
+			t.Errorf("the bundle has the ClusterRoleBinding %s", object.GetName())
+		}
 		if object.GetKind() == "ClusterRole" {
 			var role rbacv1.ClusterRole
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {

@@ -109,8 +109,15 @@ func (p *proxy) accept(client net.Conn) {
 	}
 	c.server = server
 	p.mu.Lock()
-	p.connections[c] = true
+	moved := p.target != target // after the dial began, so to has not reset this connection
+	if !moved {
+		p.connections[c] = true
+	}
 	p.mu.Unlock()
+	if moved {
+		c.reset()
+		return
+	}
 	go p.carry(c, client, server)
 	go p.carry(c, server, client)
 }

@@ -25,6 +25,7 @@ import (
 	"container.training/useless/api/useless/v1alpha1"
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/internal/docexamples"
+	"container.training/useless/test/internal/executable"
 )
 
 // alphaMetric and alphaManagers find clients that use v1alpha1. Commands in docs/installing.md contain both texts.
@@ -67,6 +68,11 @@ func TestServeOnlyV1beta1(t *testing.T) {
 	waitForAlpha(t, namespace, false)
 	operator.Kill()
 	startedOperator(t) // the operator must work without v1alpha1
+	report := "Machine in v1alpha1: the API server does not serve this version\n" +
+		"Machine in v1beta1: the webhooks accept a valid Machine and reject an invalid one\n"
+	if got, err := executable.Output(checkCommand(t, clusterOf(t).Kubeconfig)); err != nil || got != report {
+		t.Errorf("the check of the webhooks: got the error %v and the output %q, want %q", err, got, report)
+	}
 	mustKubectl(t, "", "patch", "machines", "m", "-n", namespace, "--type=merge", "-p", `{"spec":{"switches":{"count":2}}}`)
 	flippingMachine(t, namespace, "new", 1, 0, 0)
 	for _, name := range []string{"m-1", "new-0"} {

@@ -129,7 +129,7 @@ func TestYear(t *testing.T) {
 	want := yearScenario.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
 	var cases []conditions
-	for first := range faults[:min(*seeds/100, uint64(len(faults)))] {
+	for first := range faults[:min(max(*seeds/100, 1), uint64(len(faults)))] {
 		injected := map[int]fault{}
 		for i := range want.writes {
 			injected[2*i] = faults[(first+i)%len(faults)]

@@ -31,7 +31,7 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// Flags of TestRandom.
+// Flags of TestRandom. TestYear and TestCrashes run more cases if there are more seeds.
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed of TestRandom")
 	seeds     = flag.Uint64("seeds", 200, "the number of seeds that TestRandom runs")

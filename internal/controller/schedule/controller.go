@@ -251,7 +251,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	c.addSavings(o)
-	if pause.IsPaused(o) || c.kind.leaveAlone(o) {
+	if c.kind.leaveAlone(o) {
 		// Some changes of such a workload cause no reconcile. So the metrics of saved CPU and memory do not count it.
 		c.memory.Update(o, func(r *remembered) { r.saving = saving{} })
 		return reconcile.Result{}, nil

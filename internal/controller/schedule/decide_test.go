@@ -587,6 +587,9 @@ func TestLeaveAlone(t *testing.T) {
 		"being deleted": {func(d *appsv1.Deployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) },
 			true},
 		"rollout paused": {func(d *appsv1.Deployment) { d.Spec.Paused = true }, true},
+		"paused by annotation": {func(d *appsv1.Deployment) {
+			d.Annotations = map[string]string{v1beta1.PausedAnnotation: "true"}
+		}, true},
 		"controlled": {func(d *appsv1.Deployment) {
 			d.OwnerReferences = []metav1.OwnerReference{{Controller: new(true)}}
 		}, true},

@@ -79,7 +79,7 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 				"move the annotations to the %[1]s", owner.Kind, owner.Name)
 		}
 		if scalesToZero(hpa) {
-			return fmt.Sprintf("HorizontalPodAutoscaler %s stays active at 0 replicas and would undo a stop, "+
+			return fmt.Sprintf("HorizontalPodAutoscaler %s has minReplicas 0 and may undo a stop, "+
 				"so the workload is not stopped: set its minReplicas to at least 1", hpa.Name)
 		}
 		if s.StopReplicas > 0 {
@@ -92,7 +92,8 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 	return ""
 }
 
-// scalesToZero reports whether an autoscaler may scale to zero, which Kubernetes allows by default since 1.37.
+// scalesToZero reports whether an autoscaler may scale to zero. Such an autoscaler stays active at 0 replicas if it has
+// scaled to zero itself, and always before Kubernetes 1.37.
 func scalesToZero(o client.Object) bool {
 	least := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas
 	return least != nil && *least == 0

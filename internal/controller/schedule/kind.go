@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"container.training/useless/internal/pause"
 	"container.training/useless/internal/schedule"
 )
 
@@ -117,10 +118,10 @@ func (k *kind) parse(
 }
 
 // leaveAlone reports whether a workload must not be changed: it is being deleted, it is paused, or another object
-// controls it.
+// controls it. The annotation paused or a field of the kind can pause it.
 func (k *kind) leaveAlone(o client.Object) bool {
 	return !o.GetDeletionTimestamp().IsZero() || metav1.GetControllerOfNoCopy(o) != nil ||
-		k.isPaused != nil && k.isPaused(o)
+		k.isPaused != nil && k.isPaused(o) || pause.IsPaused(o)
 }
 
 // scaledReplicas describes a change of the number of replicas.

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/internal/pause"
 	"container.training/useless/internal/schedule"
 )
 
@@ -77,9 +76,6 @@ func DefaultsOf(namespace string, annotations map[string]string) map[string]stri
 // State returns started, stopped, overridden, suspended or invalid. It is empty if the workload has no schedule, or if
 // the operator does not change it.
 func (w Workload) State() string {
-	if pause.IsPaused(w.in.object) {
-		return ""
-	}
 	return w.kind.state(w.in.object, w.in.defaults, w.in.zone, w.in.now)
 }
 
@@ -121,7 +117,7 @@ func (w Workload) Record() schedule.Record { return schedule.ReadRecord(w.in.obj
 // IsIgnored reports whether the operator ignores the workload, because the workload is paused or being deleted, or
 // because another object controls it.
 func (w Workload) IsIgnored() bool {
-	return pause.IsPaused(w.in.object) || w.kind.leaveAlone(w.in.object)
+	return w.kind.leaveAlone(w.in.object)
 }
 
 // Stop changes the object like a stop that is due now. It also ends an uptime on demand. The next start then restores

@@ -80,8 +80,8 @@ var translators = map[string]func(t *Translation, value string, isNamespace bool
 	},
 	"exclude-until":      excludeUntil,
 	"force-uptime":       forceUptime,
-	"downtime-replicas":  replicas,
-	"downscale-replicas": replicas,
+	"downtime-replicas":  replicas("downtime-replicas"),
+	"downscale-replicas": replicas("downscale-replicas"),
 	"force-downtime": func(t *Translation, _ string, _ bool) {
 		t.omit("force-downtime", "scale the workload to 0, or use kubectl useless sleep if it has a schedule; "+
 			"for holidays, use exclude-dates")
@@ -120,15 +120,18 @@ func forceUptime(t *Translation, value string, isNamespace bool) {
 	}
 }
 
-func replicas(t *Translation, value string, _ bool) {
-	_, err := strconv.ParseUint(value, 10, 31)
-	switch {
-	case err != nil:
-		t.omit("downtime-replicas", "only a whole number has an equivalent")
-	case t.has(v1beta1.StopReplicasAnnotation) && t.Annotations[v1beta1.StopReplicasAnnotation] != value:
-		t.omit("downtime-replicas", "another annotation sets another number; keep only one of them")
-	default:
-		t.set(v1beta1.StopReplicasAnnotation, value)
+// replicas returns the translator of an annotation with the number of replicas after a stop.
+func replicas(key string) func(*Translation, string, bool) {
+	return func(t *Translation, value string, _ bool) {
+		_, err := strconv.ParseUint(value, 10, 31)
+		switch {
+		case err != nil:
+			t.omit(key, "only a whole number has an equivalent")
+		case t.has(v1beta1.StopReplicasAnnotation) && t.Annotations[v1beta1.StopReplicasAnnotation] != value:
+			t.omit(key, "another annotation sets another number; keep only one of them")
+		default:
+			t.set(v1beta1.StopReplicasAnnotation, value)
+		}
 	}
 }
 
