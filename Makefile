@@ -343,7 +343,7 @@ bin/node:
 VERIFY := tidy generate manifests dashboard build-installer chart bundle catalog fmt lint build-platforms bundle-validate catalog-validate
 
 .PHONY: verify
-verify: ## Regenerate and check everything; fail if a file differs from the commit or the index
+verify: ## Regenerate and check everything; fail if a file differs from the index of git or is untracked
 	@$(MAKE) --no-print-directory -s -j4 $(VERIFY:%=verify-%)
 	@echo "verify: no difference"
 	@git diff --exit-code
@@ -542,7 +542,7 @@ release-check: ## Install the release in OUT in all four ways on a node, and upg
 ##@ Run on the cluster of the current kubeconfig
 
 .PHONY: install
-install: ## Install the CRDs for make run (v1beta1 only, because v1alpha1 needs the webhook of make deploy)
+install: ## Install the CRDs for make run; Machines then work only in v1beta1, because there is no conversion webhook
 	$(call tool,kustomize) build config/crd | $(KUBECTL) apply -f -
 
 .PHONY: run

@@ -32,7 +32,7 @@ func (o *options) newManager(config *rest.Config, managerOptions ctrl.Options) (
 	}
 	identity, err := podIdentity(o.podUID)
 	if err != nil {
-		ctrl.Log.Error(err, "Cannot lead as the Pod. After a crash, this process waits until its Lease expires")
+		ctrl.Log.Error(err, "Cannot lead as the Pod. After a crash, the next leader waits until the Lease expires")
 		return ctrl.NewManager(config, managerOptions)
 	}
 	lock := &podLock{}

@@ -74,8 +74,8 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.StringVar(&o.podUID, "pod-uid", "",
 		"the UID of the operator's Pod, its identity in the Lease: a restarted container takes the Lease immediately")
-	flags.StringVar(&o.namespace, "namespace", "",
-		"the operator's namespace; --self-managed-certs and --check-webhooks need it (default: the Pod's)")
+	flags.StringVar(&o.namespace, "namespace", "", "the operator's namespace; "+
+		"--self-managed-certs and --check-webhooks need it (default for the Lease: the Pod's)")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443",
 		"the address of the metrics endpoint; 0 disables it")
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", true,

@@ -14,7 +14,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// X-descriptors define how a console shows a field. widget is the common prefix of the other x-descriptors.
+// X-descriptors define how a console shows a field. conditions and phase are x-descriptors. widget is the prefix of all
+// others, except phase:reason.
 const (
 	widget     = "urn:alm:descriptor:com.tectonic.ui:"
 	conditions = "urn:alm:descriptor:io.kubernetes.conditions"

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command chart generates most templates of the Helm chart from the kustomizations in config/. It does not generate the
-// Namespace, because helm creates it. It does not generate the Deployment, because its template is written by hand.
+// Namespace, because helm or the user creates it. It does not generate the Deployment, because its template is written
+// by hand.
 //
 // make chart runs it. It must run in the root folder of the repository.
 package main
@@ -103,8 +104,8 @@ func sources() ([]source, error) {
 	}, components...), err
 }
 
-// components renders the RBAC permissions of each controller, and of each kind of workload that the controller schedule
-// supports.
+// components renders the RBAC permissions and the admission policies of each controller, and of each kind of workload
+// that the controller schedule supports.
 func components() (all []source, err error) {
 	const components = "config/components/"
 	folders, err := filepath.Glob(components + "*/permissions")

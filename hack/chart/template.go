@@ -50,7 +50,7 @@ var edits = map[string][]edit{
 	"CustomResourceDefinition": {
 		{regexp.MustCompile(`(?m)^  annotations:\n`), "${0}" +
 			when("crds.keep", "    helm.sh/resource-policy: keep\n")},
-		// Only v1alpha1 of a kind with two versions is served but not stored.
+		// The pattern matches only v1alpha1 of Machines and Switches, because all other versions are stored.
 		{regexp.MustCompile(`(?m)^    served: true\n    storage: false\n`),
 			"    served: {{ .Values.crds.serveV1alpha1 }}\n    storage: false\n"},
 		{regexp.MustCompile(`(?m)^  annotations:\n((?s:.*)\n +clientConfig:\n)`), "  annotations:\n" + injection + "${1}"},

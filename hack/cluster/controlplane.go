@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster runs a Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager. It builds them
-// from source, unless KUBEBUILDER_ASSETS names a folder with them. They are ordinary processes, and only kube-apiserver
-// listens on a port, of 127.0.0.1. The package needs the go command, but neither root nor containers.
+// from source, unless KUBEBUILDER_ASSETS names a folder with them. They are ordinary processes. Only kube-apiserver
+// listens on a TCP port, and only on 127.0.0.1. The package needs the go command, but neither root nor containers.
 package cluster
 
 import (

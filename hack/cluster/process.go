@@ -62,8 +62,8 @@ func StartProcess(c Command) (*Process, error) {
 	p := &Process{name: c.Name, log: c.Log, cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The kernel sends the parent-death signal when the thread that started the program ends
-		// (golang.org/issue/27505). Go ends idle threads. So this thread must not end before the program.
+		// The kernel sends the parent-death signal when the thread that started the program ends, even if this
+		// process continues (golang.org/issue/27505). So this thread must not end before the program.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()

@@ -64,8 +64,8 @@ func TestReleasesAreSorted(t *testing.T) {
 	}
 }
 
-// TestUnknownRelease selects a release that cannot be built. Every function that builds must return an error that
-// lists the releases.
+// TestUnknownRelease selects a release that cannot be built. Every function that uses the selected release must return
+// an error that lists the releases.
 func TestUnknownRelease(t *testing.T) {
 	useFakeGo(t, fakeGo)
 	want := "KUBERNETES=1.2 is not a release that can be built: choose one of " + strings.Join(releases(t), ", ")

@@ -11,7 +11,7 @@ import (
 
 // A Block is a console block of a page.
 type Block struct {
-	Line     int // the line of the page with the first command
+	Line     int // the number of the first line in the block; the first line of the page is 1
 	Commands []Command
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestBlocks parses commands with output, remarks, lines that continue, input (<<END) and loops. It ignores blocks of
-// another language.
+// TestBlocks parses commands with output, remarks, lines that continue, input (<<END) and loops. Code blocks of another
+// language must be ignored.
 func TestBlocks(t *testing.T) {
 	page := "# Page\n\n```yaml\n$ not a command\n```\n\n" +
 		"```console\n$ one   # a remark\nout  1\n\nout 2\n$ two \\\n    more\nout\n```\n\nText.\n\n" +

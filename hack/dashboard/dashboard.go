@@ -52,7 +52,7 @@ func expand(query string) string {
 	).Replace(query)
 }
 
-// layout returns the panels of all rows, with a title above each row. Each panel gets a number and a position.
+// layout returns the panels of all rows, with a title above each row. Each panel gets an ID and a position.
 func layout(rows []row) (panels []panel) {
 	y := 0
 	for _, r := range rows {

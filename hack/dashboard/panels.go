@@ -132,8 +132,8 @@ var machines = []graph{
 }
 
 var schedules = []graph{
-	{"Workloads by state", "Workloads with a schedule. Another client has changed an overridden workload. An invalid " +
-		"schedule does nothing.", "none", false, []query{{
+	{"Workloads by state", "Workloads with a schedule. If the state is overridden, another client has undone the " +
+		"last start or stop. If it is invalid, the schedule does nothing.", "none", false, []query{{
 		`sum by (state) (max by (namespace, kind, state) (useless_schedule_workloads{JOB, NAMESPACE}))`, "{{state}}",
 	}}},
 	{"Starts and stops", "Starts, stops and removals of schedules in all namespaces, by their result.",
@@ -170,8 +170,8 @@ var virtualMachines = []graph{
 	}},
 	{"Time until active", "Time from the creation of a Pod until it was first ready.", "s", false,
 		quantiles("useless_vm_creation_to_active_seconds", "")},
-	{"Duration of usage requests", "Time of a request for the usage of all Pods to the metrics API.", "s", false,
-		quantiles("useless_vm_usage_poll_seconds", "")},
+	{"Duration of usage requests", "Time of one request to the metrics API for the usage of all VirtualMachines.",
+		"s", false, quantiles("useless_vm_usage_poll_seconds", "")},
 	{"Failed usage requests", "Failed requests to the metrics API. Without this API, the usage is unknown.",
 		"ops", false, []query{
 			{`sum(rate(useless_vm_usage_errors_total{JOB}[INTERVAL]))`, "errors"},

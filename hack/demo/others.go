@@ -35,7 +35,8 @@ type other struct {
 	due        time.Time // time of the next scheduled change; zero for none
 }
 
-// readOthers reads the objects of the other controllers.
+// readOthers reads the objects of the other controllers, except StatefulSets, CronJobs and autoscalers. Only the web
+// page shows these.
 func readOthers(ctx context.Context, c client.Client) ([]other, error) {
 	var vms cloudnativev1alpha1.VirtualMachineList
 	var deployments appsv1.DeploymentList

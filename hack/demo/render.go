@@ -157,8 +157,8 @@ func lines(v view) (lines []line) {
 	return lines
 }
 
-// turnedUp returns the names of the machines that the samples turn up. A sample Machine turns itself up. A sample
-// Switch turns up the machine that its label names.
+// turnedUp returns the names of the machines that the samples turn up: a sample Machine whose own position is up, and
+// the machine in the label of a sample Switch whose position is up.
 func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	names := map[string]bool{}
 	for _, sample := range samples {

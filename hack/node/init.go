@@ -26,9 +26,9 @@ const lockDescriptor = 3
 // exitTerminated is the exit code that shells use for a process that SIGTERM has ended.
 const exitTerminated = 128 + int(unix.SIGTERM)
 
-// runInit moves this process to the node's cgroups and starts the supervisor. The supervisor must be a child, because
-// only a child can have a cgroup namespace with these cgroups as its root. Then runInit reaps orphaned processes, as
-// every init process does.
+// runInit moves this process to the node's cgroups. Then it starts the supervisor as a child in a new cgroup namespace:
+// the root of a new namespace is the current cgroup of the process that creates it. Finally, runInit reaps orphaned
+// processes, as every init process does.
 func runInit(ctx context.Context, n *node) error {
 	context.AfterFunc(ctx, func() { os.Exit(exitTerminated) })
 	unix.CloseOnExec(lockDescriptor)
@@ -45,8 +45,8 @@ func runInit(ctx context.Context, n *node) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the node: %w", err)
 	}
-	// Standard output and standard error are a pipe to the process that starts the node. When the supervisor closes the
-	// pipe, that process must see its end. So this process must close the pipe too.
+	// Standard output and standard error are a pipe to the process that starts the node. That process reads the pipe
+	// until all writers have closed it. The supervisor closes it when the node is ready, so this process closes it now.
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		return err

@@ -49,8 +49,8 @@ func TestLock(t *testing.T) {
 	another.release()
 }
 
-// TestLockFormerHolder acquires and releases a lock repeatedly. Meanwhile, the file contains the id of a former holder.
-// A concurrent reader must never get that id.
+// TestLockFormerHolder acquires and releases a lock repeatedly. While the lock is free, the file contains the id of a
+// former holder. A concurrent reader must never get that id.
 func TestLockFormerHolder(t *testing.T) {
 	const former = 4711
 	path := filepath.Join(t.TempDir(), "lock")

@@ -222,7 +222,7 @@ var files = map[string]string{
   capabilities = ["pull", "resolve"]
   ca = "${DIR}/ca.crt"
 `,
-	// Without CAP_SYS_RESOURCE, runc cannot lower an OOM score, and reports no error. So restrict_oom_score_adj is set.
+	// Without CAP_SYS_RESOURCE, runc cannot lower an OOM score. restrict_oom_score_adj prevents requests to lower it.
 	"containerd.toml": `version = 3
 root = "${DIR}/containerd"
 state = "/run/containerd"

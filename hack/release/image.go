@@ -107,7 +107,7 @@ func (r *release) image(s *stage, platform string) (v1.Image, error) {
 
 // onBase returns the image's configuration and all its files. It adds the settings and the files of the base image, and
 // the files of other stages. This project builds the programs of the base image opm from source, because a registry may
-// not be reachable. opm stores its cache in /tmp.
+// not be reachable. opm stores its cache in /tmp, so the image contains this folder.
 func (r *release) onBase(s *stage, platform string) (v1.Config, []entry, error) {
 	config, entries := s.config, slices.Clone(s.entries)
 	for _, file := range s.built {

@@ -51,7 +51,8 @@ func (r *release) compile(ctx context.Context) error {
 	return nil
 }
 
-// goBuild compiles a program. The flags are the same as in the Dockerfile and in the Makefile.
+// goBuild compiles a program. For the programs of this repository, the flags have the same effect as the flags in the
+// Dockerfile and in the Makefile.
 func (r *release) goBuild(ctx context.Context, p program, platform, file string) error {
 	system, architecture, _ := strings.Cut(strings.ReplaceAll(platform, "/", "-"), "-")
 	args := []string{"build", "-buildvcs=false", "-trimpath", "-gcflags=all=-dwarf=false", "-o", file}
@@ -66,8 +67,8 @@ func (r *release) goBuild(ctx context.Context, p program, platform, file string)
 	return r.run(ctx, nil, environment, "go", append(args, "-ldflags", flags, p.pkg)...)
 }
 
-// goSettings are Go's default settings. They replace the user's settings, which must not change a release. For example,
-// a program for GOAMD64=v3 does not start on an older processor.
+// goSettings are Go's default settings, except that cgo is disabled. They replace the user's settings, which must not
+// change a release. For example, a program for GOAMD64=v3 does not start on an older processor.
 var goSettings = []string{
 	"GOFLAGS=-mod=readonly", "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOPPC64=power8", "GOFIPS140=off",
 }

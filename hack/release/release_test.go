@@ -249,8 +249,8 @@ func names(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestRefusals checks the cases in which make release must fail. It must leave no file, and the error must name the
-// remedy.
+// TestRefusals checks the cases in which make release must fail. It must leave no file. If one of its checks fails, the
+// error must name the remedy.
 func TestRefusals(t *testing.T) {
 	tree := copyTree(t, versionedFiles()...)
 	for reason, test := range map[string]struct {

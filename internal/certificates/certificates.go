@@ -66,7 +66,7 @@ func (s *Source) Injected(*http.Request) error {
 }
 
 // Setup adds the rotator of the certificates in a namespace to a manager. It creates the directory dir if necessary.
-// The operator writes the certificate into dir, so the directory must be writable. The rotator becomes ready when it
+// The operator writes the certificate into dir, so the directory must be writable. The rotator is not ready before it
 // finds the certificate there.
 func Setup(ctx context.Context, mgr ctrl.Manager, namespace, dir string) (*Source, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -41,7 +41,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // FuzzNarrow sends random requests through a narrowTransport. If a request lists a resource in names, its field
-// selector must have the name of that resource. Other requests must not change.
+// selector must select the object name that names has for this resource. Other requests must not change.
 func FuzzNarrow(f *testing.F) {
 	f.Add(http.MethodGet, "/api/v1/namespaces/useless-system/secrets", "watch=true&fieldSelector=type%3DOpaque")
 	f.Add(http.MethodGet, "/api/v1/namespaces/secrets", "")

@@ -47,7 +47,7 @@ type Options struct {
 }
 
 // controllers returns all controllers, in the order in which they are added to a manager. To remove one, delete its
-// package, its lines in this file, and the code outside that imports the package.
+// package, its lines in this file, and all other code that imports the package.
 func (o *Options) controllers() []entry {
 	return []entry{
 		{name: machine.Name, options: &o.Machine},

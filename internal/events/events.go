@@ -69,7 +69,7 @@ func (r *Recorder) Warning(about client.Object, reason, action, note string, arg
 // maxLength is the maximum number of bytes that the API server accepts in an event's note.
 const maxLength = 1024
 
-// Truncate shortens a message to the length of an event's note. An event with a longer note would be lost.
+// Truncate shortens a message to the maximum length of an event's note. An event with a longer note would be lost.
 func Truncate(message string) string {
 	if len(message) <= maxLength {
 		return message

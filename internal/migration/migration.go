@@ -257,7 +257,7 @@ func (m *Migrator) rewriteAll(ctx context.Context, pass int, migration *migratio
 }
 
 // continueAfter returns the token that continues a list after its resource version has expired. For any other error it
-// returns "". The continued list can lack objects that have changed since its first page, but these objects are already
+// returns "". The continued list can lack objects that were created since its first page, but these objects are already
 // stored in the new version.
 func continueAfter(err error) string {
 	var status apierrors.APIStatus

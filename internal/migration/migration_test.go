@@ -237,7 +237,7 @@ func (tt *migrateTest) run(t *testing.T) {
 	}
 }
 
-// condition is a fake OperatorCondition. It returns an error for each report of the status in rejects.
+// condition is a fake OperatorCondition. Set returns an error if the reported status is equal to rejects.
 type condition struct {
 	rejects metav1.ConditionStatus
 	reports []string // the status and the reason of each report

@@ -49,8 +49,8 @@ func Status[T client.Object, S any](
 }
 
 // Finalizer is a finalizer of one controller. It remembers the objects from which it was removed, because the cache can
-// still show the removed finalizer for a while. Other reads wait for the resource version of the operator's own write.
-// If the removal deletes the object, the answer has no newer version, so a read cannot wait for it.
+// still show the removed finalizer for a while. After other writes, reads wait until the cache has the resource version
+// of the write. If the removal deletes the object, the answer has no newer version, so a read cannot wait for it.
 type Finalizer struct {
 	Name    string
 	removed memory.Memory[bool]
@@ -74,10 +74,10 @@ func AddFinalizer[T client.Object](ctx context.Context, c client.Writer, read T,
 
 // RemoveFinalizer removes a finalizer. It returns nil if the object does not exist any more.
 //
-// Later reads do not wait for this write. It is usually the last write of the object, even if the object has other
-// finalizers and is deleted later. The cache can miss the event of the write, and list again after the deletion. Then
-// no event has the resource version of the write. A read that waits for this version would fail until another object of
-// the kind changes.
+// Later reads do not wait for this write. It is usually the operator's last write to the object, even if the object has
+// other finalizers and is deleted later. The cache can miss the event of the write, and list again after the deletion.
+// Then no event has the resource version of the write. A read that waits for this version would fail until another
+// object of the kind changes.
 func RemoveFinalizer[T client.Object](ctx context.Context, c client.Writer, read T, f *Finalizer) error {
 	_, err := Object(ctx, c, read, func(object T) { controllerutil.RemoveFinalizer(object, f.Name) },
 		client.DisableReadYourWritesConsistency)
@@ -91,7 +91,7 @@ func from(read client.Object) client.Patch {
 	return client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 }
 
-// Values of the label result in metrics.
+// Values of the metric label "result".
 const (
 	ResultSuccess = "success"
 	ResultError   = "error"

@@ -25,7 +25,7 @@ func (o *options) newSleep() *cobra.Command {
 	c := &cobra.Command{
 		Use: "sleep KIND/NAME", Short: "Stop a workload until the next start of its schedule",
 		Long: "Stop a workload as the operator does. This also ends an uptime that the command wake has started.\n" +
-			"The next start of its schedule restores it. With --until, earlier starts and stops are skipped.",
+			"The next start of the schedule restores the workload. With --until, earlier starts and stops are skipped.",
 		Example: "  kubectl useless sleep deployment/web\n" +
 			"  kubectl useless sleep deployment/web --until 2026-11-30T07:00:00+01:00",
 		ValidArgsFunction: o.completeWorkload,
@@ -216,7 +216,7 @@ func annotationPatch(annotations map[string]string) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": annotations}}
 }
 
-// patch sends a merge patch. After success, it prints the name of the object and the text done.
+// patch sends a merge patch. After success, it prints the name of the object and the argument done.
 func (o *options) patch(info *resource.Info, patch any, done string) error {
 	data, err := json.Marshal(patch)
 	if err != nil {

@@ -274,7 +274,7 @@ func isSleepInfo(u *unstructured.Unstructured) bool {
 
 // changesOfSleepInfo translates a SleepInfo of kube-green. With includeRef, the selected workloads get the schedule.
 // Otherwise, the Namespace gets it, and the workloads that the SleepInfo does not stop are excluded. If the Namespace
-// already gets another schedule, the SleepInfo is not translated.
+// already gets another schedule, a SleepInfo without includeRef is not translated.
 func (i *importer) changesOfSleepInfo(info *resource.Info) (changes []change, err error) {
 	s := &legacy.SleepInfo{}
 	u := info.Object.(*unstructured.Unstructured)

@@ -94,7 +94,7 @@ func (o *options) check(documents []document, zone *time.Location) error {
 	return nil
 }
 
-// describe writes the schedule of an object without mistakes, or a note if only its Namespace can have a schedule.
+// describe writes the schedule of an object without mistakes, or a note that its Namespace is not in the manifests.
 func (o *options) describe(c checker, d document, s *schedule.Schedule, source string) {
 	switch {
 	case s != nil:
@@ -151,8 +151,8 @@ type checker struct {
 	defaults  map[string]map[string]string // the default schedules of the Namespaces in the manifests
 }
 
-// parse returns the schedule that applies to an object and its source, or the problems of the annotations. All are
-// empty for an object without a schedule.
+// parse returns the schedule that applies to an object, and the source of this schedule, or the problems of the
+// annotations. All are empty for an object without a schedule.
 func (c checker) parse(d document) (s *schedule.Schedule, source string, problems []schedule.Problem) {
 	if d.isNamespace() {
 		return c.parseNamespace(d)
@@ -185,7 +185,7 @@ func (c checker) parse(d document) (s *schedule.Schedule, source string, problem
 	return s, namespaceKind + " " + namespace, problems
 }
 
-// needsDefault reports whether the annotations of an object need a schedule that only its Namespace can have.
+// needsDefault reports whether an object has a part of a schedule without times, and the manifests lack its Namespace.
 func (c checker) needsDefault(d document) bool {
 	_, known := c.defaults[cmp.Or(d.namespace, c.namespace)]
 	return !known && !d.isNamespace() && schedule.HasAny(d.annotations) && schedule.IsUnscheduled(d.annotations) &&

@@ -12,7 +12,7 @@ import (
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-// completeWorkload completes KIND/NAME, or KIND and NAME, with the scheduled workloads of the cluster.
+// completeWorkload completes KIND/NAME, or KIND and NAME, with the scheduled workloads of the namespace.
 func (o *options) completeWorkload(_ *cobra.Command, args []string, typed string) (
 	[]cobra.Completion, cobra.ShellCompDirective,
 ) {

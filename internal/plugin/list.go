@@ -250,7 +250,7 @@ func described(e schedule.Event) (*metav1.Time, string) {
 	}
 }
 
-// print prints the rows in an output format: json, yaml, wide, or a table if it is empty.
+// print prints the rows in an output format: json, yaml or wide. An empty format means a table.
 func (o *options) print(rows []row, now time.Time, output string, all bool) error {
 	if output == jsonFormat || output == yamlFormat {
 		printer, err := genericclioptions.NewJSONYamlPrintFlags().ToPrinter(output)

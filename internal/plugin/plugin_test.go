@@ -371,8 +371,8 @@ func TestDryRunIsShown(t *testing.T) {
 	}
 }
 
-// TestInvalidParts has a workload with only one annotation, which replaces the default of its Namespace. list and explain
-// show it, because the operator emits a Warning event about it.
+// TestInvalidParts has a workload whose only annotation is invalid and replaces the default of the Namespace. list and
+// explain show the workload, because the operator emits a Warning event about it.
 func TestInvalidParts(t *testing.T) {
 	d := stopped(schedule.Record{}, map[string]string{v1beta1.TimeZoneAnnotation: "Berlin"})
 	w := newWorkload(d, defaults{annotations: map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}})
@@ -438,7 +438,7 @@ func TestImportAddsUTC(t *testing.T) {
 func TestInvalidDefault(t *testing.T) {
 	for _, c := range []struct{ reason, own, defaults, want string }{
 		{"the default is invalid", "", "25:00", "the default schedule of Namespace dev"},
-		{"the workload's own addition is invalid", "soon", "20:00", "the schedule of deployment/web"},
+		{"the workload's own suspend-until is invalid", "soon", "20:00", "the schedule of deployment/web"},
 	} {
 		d := stopped(schedule.Record{}, map[string]string{})
 		if c.own != "" {
@@ -464,7 +464,7 @@ func TestNoSchedule(t *testing.T) {
 				"  kubectl annotate -n dev deployment/web useless.container.training/schedule-"},
 		{"a misspelled annotation", prefix + "stop-shedule", "20:00", "deployment/web has no schedule: the annotation " +
 			"useless.container.training/stop-shedule is unknown: do you mean useless.container.training/stop-schedule?"},
-		{"only a setting", v1beta1.StopReplicasAnnotation, "1", "deployment/web has no schedule: " +
+		{"stop-replicas without a schedule", v1beta1.StopReplicasAnnotation, "1", "deployment/web has no schedule: " +
 			"useless.container.training/stop-replicas \"1\": there is no start-schedule, stop-schedule or stop-after; " +
 			"use for example stop-schedule \"Mon-Fri 20:00\" in addition"},
 	} {
@@ -753,7 +753,7 @@ func namespaceWithDefault(stop string) string {
 		"'\n  name: dev\n\n---\n"
 }
 
-// inDev returns a workload in the namespace dev. The keys of the annotations have no prefix.
+// inDev returns a workload in the namespace dev. It adds the prefix to the first key of the annotations.
 func inDev(kind, annotations string) string {
 	annotations = strings.Replace(annotations, "{s", "{useless.container.training/s", 1)
 	return "kind: " + kind + "\nmetadata: {name: web, namespace: dev, annotations: " + annotations + "}\n"

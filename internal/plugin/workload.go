@@ -28,7 +28,7 @@ type kind struct {
 	// resource is plural.version.group, so that kubectl does not select the kind of another API group.
 	resource      string
 	takesDefaults bool // the annotations of a Namespace are the default of the kind
-	isOptional    bool // a cluster with the operator may not have the kind
+	isOptional    bool // the operator also runs in clusters that do not have the kind
 	needsReplicas bool // a schedule with stops needs the annotation stop-replicas
 }
 
@@ -66,8 +66,8 @@ func kindNamed(name string) (kind, error) {
 	return kind{}, fmt.Errorf("unknown kind %q: use one of %s", name, strings.Join(valid, ", "))
 }
 
-// kindOf returns the kind of an object with an API version. The group must match, but not the version. Without an API
-// version, only the name of the kind must match.
+// kindOf returns the kind of an object with an API version. A group in the API version must match, but the version may
+// differ. Without a group, only the name of the kind must match.
 func kindOf(apiVersion, name string) (kind, error) {
 	if group, _, found := strings.Cut(apiVersion, "/"); found {
 		name += "." + group
@@ -128,7 +128,7 @@ func (w workload) state() string {
 
 const invalid = "invalid"
 
-// Parse returns the schedule that applies, or all problems. If the default of the Namespace applies, it must also be
+// Parse returns the schedule that applies, or its problems. If the default of the Namespace applies, it must also be
 // valid as annotations of a Namespace.
 func (w workload) Parse() (*schedule.Schedule, []schedule.Problem) {
 	if problems := w.ProblemsOfDefault(); len(problems) > 0 {
@@ -143,8 +143,8 @@ type reader struct {
 	zone       *time.Location
 	now        time.Time
 	namespaces map[string]defaults // by name
-	forbidden  error               // of the last kind that may not be listed
-	listed     bool                // at least one kind may be listed
+	forbidden  error               // of the last kind that the user has no permission to list
+	listed     bool                // at least one kind was listed
 }
 
 func (o *options) newReader() (*reader, error) {
@@ -167,7 +167,7 @@ func (r *reader) get(args []string) (workload, error) {
 }
 
 // workloads returns the workloads of a kind. If the cluster does not have the kind, or the user has no permission, it
-// writes a note to stderr and returns none.
+// returns none. It writes a note to stderr, unless the missing kind is optional.
 func (r *reader) workloads(k kind, all bool) ([]workload, error) {
 	infos, err := r.list(k.resource, all)
 	switch {

@@ -21,8 +21,8 @@ type Event struct {
 
 // Due describes the start or stop of a workload that its schedule requires at an instant.
 type Due struct {
-	Event              // the event to execute if IsDue is true; otherwise the last event
-	IsDue    bool      // the event was not handled before
+	Event              // the event to execute if IsDue is true; otherwise the last event, or the start for StartUntil
+	IsDue    bool      // the event was not handled before, or the schedule was edited since then
 	IsEdited bool      // the schedule was edited since the last event that was handled
 	IsUptime bool      // StartUntil is in the future: the workload runs until Expiry
 	Next     time.Time // the next regular start or stop, or the stop at the end of StartUntil; zero for none
@@ -117,8 +117,8 @@ func (s *Schedule) uptime(now time.Time) time.Time {
 	return s.StartUntil
 }
 
-// since returns the time from which a running workload has been running. If the record has no time yet, or a wrong time
-// in the future, since returns now. It truncates now, because the record has no fractions of a second.
+// since returns the time from which a workload has been running. If the record has no time yet, or a time further in
+// the future than MaxClockSkew, since returns now. It truncates now, because the record has no fractions of a second.
 func (r Record) since(now time.Time) time.Time {
 	if r.RunningSince.IsZero() || r.RunningSince.After(now.Add(v1beta1.MaxClockSkew)) {
 		return now.Truncate(time.Second)
@@ -130,7 +130,7 @@ func (r Record) since(now time.Time) time.Time {
 // invalid values.
 type Record struct {
 	Original   int32     // the replicas before the stop, or 1 for a workload without replicas; 0 for none
-	Least      *int32    // for an autoscaler, minReplicas before the stop; nil for none
+	Least      *int32    // for an autoscaler, minReplicas before the stop (Original is maxReplicas); nil for none
 	Last, Next time.Time // the last start or stop that was handled, and the next one; zero for none
 	State      string    // v1beta1.ScheduleStarted, v1beta1.ScheduleStopped or empty
 	Observed   string    // Schedule.Observed of the schedule that was handled

@@ -49,7 +49,7 @@ type Problem struct {
 	err              error
 }
 
-// maxValue is the size in bytes at which truncate cuts a value in a message, before it adds "…". maxNote is the maximum
+// maxValue is the size in bytes at which Truncate cuts a value in a message, before it adds "…". maxNote is the maximum
 // size of the message.
 const maxValue, maxNote = 60, 1024
 
@@ -208,8 +208,8 @@ func IsDryRun(annotations map[string]string) bool {
 	return ok && (dry || err != nil)
 }
 
-// Parse reads the schedule in annotations. It returns either a schedule or all problems. The default zone applies to
-// schedules without a time zone.
+// Parse reads the schedule in annotations. It returns either a schedule or problems. It searches for contradictions
+// only if each single value is valid. The default zone applies to schedules without a time zone.
 func Parse(annotations map[string]string, defaultZone *time.Location) (*Schedule, []Problem) {
 	s := &Schedule{Zone: defaultZone}
 	var problems []Problem

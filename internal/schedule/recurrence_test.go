@@ -32,7 +32,7 @@ func TestInstant(t *testing.T) {
 		"NoMidnight":    {"midnight is skipped", "America/Sao_Paulo", "2018-11-04 00:00", "2018-11-04T03:00:00Z"},
 		"HalfAnHour":    {"the clock is set back by half an hour", "Australia/Lord_Howe", "2026-04-05 01:45", "2026-04-04T14:45:00Z"},
 		"NoDay":         {"a whole day is skipped", "Pacific/Apia", "2011-12-30 12:00", "2011-12-30T10:00:00Z"},
-		"Ramadan":       {"the clock is set back and forward within a month", "Africa/Casablanca", "2026-03-22 02:30", "2026-03-22T02:00:00Z"},
+		"Ramadan":       {"a time that is skipped when the clock is set forward after Ramadan", "Africa/Casablanca", "2026-03-22 02:30", "2026-03-22T02:00:00Z"},
 		"FarFuture":     {"the rules of a zone apply in the far future", "Europe/Berlin", "2099-07-01 12:00", "2099-07-01T10:00:00Z"},
 		"WithoutSummer": {"a zone without clock changes", "UTC", "2026-03-29 02:30", "2026-03-29T02:30:00Z"},
 	} {
@@ -78,7 +78,7 @@ func TestEveryTransition(t *testing.T) {
 		for at := range transitionsOf(zone) {
 			transitions++
 			from, to := at.Add(-time.Hour), at.Add(time.Hour)
-			to = to.Add(max(0, offset(from, zone)-offset(to, zone))) // skip the times that a clock repeats when it is set back
+			to = to.Add(max(0, offset(from, zone)-offset(to, zone))) // include all times that the clock shows twice
 
 			if diff := cmp.Diff(halfHours(zone, from, to), walk(t, r, zone, from, to)); diff != "" {
 				t.Fatalf("%s: occurrences around %s (-want +got):\n%s", name, at, diff)

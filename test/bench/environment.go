@@ -37,8 +37,8 @@ type environment struct {
 	processes []*cluster.Process // processes other than the control plane's
 }
 
-// newEnvironment starts a control plane. A separate process serves the webhooks, so that their CPU time is not part of
-// any measured program.
+// newEnvironment starts a control plane. A separate process serves the webhooks, so that the measured programs use no
+// CPU time for them. Only in the experiment large, the measured operator serves the webhooks itself.
 func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revision) (*environment, error) {
 	manifests, err := cluster.ReadManifests(filepath.Join(rev.dir, "dist", "install.yaml"))
 	if err != nil {

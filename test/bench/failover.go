@@ -17,8 +17,9 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// failover measures how late flips are when the leader ends. Two replicas run with the flags of config/manager. After
-// the leader has ended, a new replica starts. A case is a size and the signal to the leader, SIGTERM or SIGKILL.
+// failover measures how late flips are when the leader ends. Two replicas run with the leader election and the shutdown
+// delay of config/manager. After the leader has ended, a new replica starts. A case is a size and the signal to the
+// leader, SIGTERM or SIGKILL.
 //
 // Values of a round. They describe the flips between a signal and the next signal:
 //   - flips, lateness_…: as in lateness

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// large measures the operator with the largest number of Machines. It measures restarts, and the time at rest after the
-// last restart. With a base, the two revisions take turns, with more restarts and fewer Machines. The time at rest is
-// then not measured.
+// large measures the operator with the largest number of Machines. It measures restarts, and the activity at rest after
+// the last restart. With a base, the two revisions take turns, with more restarts and fewer Machines. The activity at
+// rest is then not measured.
 func large(ctx context.Context, b *bench) error {
 	rounds, rest := 5, 10*time.Minute
 	if b.quick {
@@ -37,7 +37,7 @@ func large(ctx context.Context, b *bench) error {
 // Values:
 //   - seconds: from the start until the operator has reconciled all Machines
 //   - peak_bytes: the maximum resident memory of the operator
-//   - writes: requests of all clients that are not reads
+//   - writes: the write requests of all clients for Machines, Switches and events
 func (b *bench) restart(ctx context.Context, e *environment, round int) (*process, error) {
 	before, err := e.writes(ctx)
 	if err != nil {

@@ -60,7 +60,7 @@ type load struct {
 
 func (l load) String() string { return fmt.Sprintf("%s, %g/s", l.size, l.perSecond) }
 
-// measure records the lateness of an operator whose Machines are at rest.
+// measure records the lateness of an operator under the load. All Machines must be at rest before.
 func (l load) measure(ctx context.Context, b *bench, e *environment, round int) error {
 	u := newUsers(e, l.size)
 	loaded, cancel := context.WithTimeout(ctx, l.warmup+l.length)

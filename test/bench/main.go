@@ -73,7 +73,7 @@ type bench struct {
 	records   results
 }
 
-// large returns the largest number of Machines and Switches that the run measures.
+// large returns the size of the experiment large, which depends on the flags -quick and -base.
 func (b *bench) large() size {
 	switch {
 	case b.quick:

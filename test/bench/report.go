@@ -213,7 +213,7 @@ func printFigures(w io.Writer, records results) error {
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if machine.Values["quick"] != 0 {
-		fmt.Fprintln(table, "This was a quick run: some sizes are smaller than the text says.")
+		fmt.Fprintln(table, "This was a quick run: some sizes are smaller than the names of the figures say.")
 	}
 	fmt.Fprintln(table, "figure\tgoal\tmeasured\tmet")
 	for _, g := range goals {

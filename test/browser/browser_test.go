@@ -79,8 +79,9 @@ func TestOperatorTurnsSwitchDown(t *testing.T) {
 	await(t, other, fmt.Sprintf("document.getElementById('events').innerText.includes(%q)", event))
 }
 
-// timeUp watches a switch in the namespace default, which must be down. The returned channel receives the time between
-// two events: a user turns the switch up, and the operator turns it down. A slow browser does not change this time.
+// timeUp watches a switch in the namespace default. The switch must be down. The returned channel receives the time
+// between two events: a user turns the switch up, and the operator turns it down. A slow browser does not change this
+// time.
 func (e *environment) timeUp(t *testing.T, name string) <-chan time.Duration {
 	t.Helper()
 	events, err := e.admin.Watch(t.Context(), &v1beta1.SwitchList{}, client.InNamespace(metav1.NamespaceDefault),

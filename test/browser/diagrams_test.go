@@ -45,7 +45,7 @@ func TestDiagrams(t *testing.T) {
 	}
 }
 
-// newBrowser starts a browser without a control plane, which the diagrams do not need.
+// newBrowser starts a browser without a control plane, for tests that need none or start their own.
 func newBrowser(t *testing.T) *environment {
 	t.Helper()
 	requireBrowser(t)

@@ -48,7 +48,7 @@ const patience = 2 * time.Minute
 // delay is the minimum time that a switch stays up.
 const delay = 2 * time.Second
 
-// environment is a control plane with the operator, the page and a browser. All tests share it.
+// environment is a control plane with the operator, the page and a browser. The function use returns the shared one.
 type environment struct {
 	plane   *cluster.ControlPlane
 	admin   client.WithWatch

@@ -184,8 +184,9 @@ func TestDescriptors(t *testing.T) {
 	})
 }
 
-// TestExamples checks that each owned version of a kind has one example, in the same order. So an example of v1beta1 is
-// first. Users edit the examples, so each example must have only a few fields. TestOnAPIServer creates all examples.
+// TestExamples checks that each owned version of a kind has one example. The examples must have the order of the owned
+// versions, so an example of v1beta1 is first. Users edit the examples, so each example must have only a few fields.
+// TestOnAPIServer creates all examples.
 func TestExamples(t *testing.T) {
 	bundle := load(t)
 	var examples []unstructured.Unstructured
@@ -426,7 +427,7 @@ func TestMetadata(t *testing.T) {
 func TestDescription(t *testing.T) {
 	csv := load(t).CSV
 	first, _, _ := strings.Cut(csv.Spec.Description, ".")
-	for place, text := range map[string]string{"sentence of the description": first, "tile": csv.Annotations["description"]} {
+	for place, text := range map[string]string{"first sentence of the description": first, "tile": csv.Annotations["description"]} {
 		if !regexp.MustCompile(`sleep|[Ss]chedule`).MatchString(text) {
 			t.Errorf("the %s is about neither sleep nor schedules: %s", place, text)
 		}

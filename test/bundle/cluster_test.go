@@ -86,7 +86,7 @@ func TestOnAPIServer(t *testing.T) {
 	t.Run("Cleanup", func(t *testing.T) { testCleanup(t, plane, bundle) })
 }
 
-// testExamples creates all examples at the same time, and waits until the operator has reconciled them.
+// testExamples creates all examples, and then waits until the operator has reconciled all of them.
 func testExamples(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bundle) {
 	var examples []*unstructured.Unstructured
 	if err := json.Unmarshal([]byte(bundle.CSV.Annotations["alm-examples"]), &examples); err != nil {

@@ -110,7 +110,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestContext checks that the build context contains exactly the files that the Dockerfiles copy.
+// TestContext checks that the build context has exactly the top-level files and folders that the Dockerfiles use.
 func TestContext(t *testing.T) {
 	ignore := strings.Split(strings.TrimSpace(text(t, ".dockerignore")), "\n")
 	if ignore[0] != "*" {

@@ -71,8 +71,8 @@ func (c *chaos) restartAPIServer(ctx context.Context) error {
 	return errors.Join(c.plane.RestartAPIServer(ctx), c.revive())
 }
 
-// compact compacts etcd and resets the operator's connections. The operator's watches cannot resume and must list
-// again.
+// compact compacts etcd and resets the operator's connections. After that, etcd lacks the revisions from which the
+// operator's watches resume. The API server's watch cache may still have them.
 func (c *chaos) compact(ctx context.Context) error {
 	if err := c.recorder.Compact(ctx); err != nil {
 		return err

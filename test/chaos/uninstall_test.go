@@ -121,7 +121,7 @@ func (w *world) uninstall(t *testing.T, number int, order []int) {
 		}
 		took = append(took, fmt.Sprintf("%s %.1fs", s.name, time.Since(began).Seconds()))
 	}
-	t.Logf("%s; waiting for the finalizer: %d", strings.Join(took, ", "), len(stuck))
+	t.Logf("%s; steps that finalizers block: %d", strings.Join(took, ", "), len(stuck))
 	if len(stuck) > 0 {
 		r.release(names, stuck)
 	}

@@ -28,7 +28,7 @@ const (
 
 	// pause is a user's mean pause between two requests.
 	pause = 100 * time.Millisecond
-	// answerTimeout is the timeout of a user's request. It is longer than the API server's timeout for a webhook.
+	// answerTimeout is the timeout of a user's request. It is longer than the timeout of the admission webhooks.
 	answerTimeout = 15 * time.Second
 )
 

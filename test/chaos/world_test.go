@@ -63,7 +63,7 @@ type world struct {
 	starts   int // number of starts of all replicas
 }
 
-// newWorld starts a control plane without an operator.
+// newWorld starts a control plane and installs the operator's manifests. It starts no replica of the operator.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	ctx := t.Context()

@@ -158,7 +158,8 @@ func podSpec(t *testing.T, objects map[string]*unstructured.Unstructured) map[st
 	return spec.(map[string]any)
 }
 
-// TestNamespace renders the chart for another namespace. Only the namespace may differ, and it must be a string.
+// TestNamespace renders the chart for a namespace whose name is a number. Compared with the default namespace, only the
+// namespace may differ, and it must be a string.
 func TestNamespace(t *testing.T) {
 	t.Parallel()
 	const number = "4711"
@@ -201,7 +202,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestValuesAreDocumented fails if a row in the README has no description. The row comes from a comment in values.yaml.
+// TestValuesAreDocumented fails if a row in the README has no description. The description is a comment in values.yaml.
 func TestValuesAreDocumented(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile(installer.Chart + "/README.md")

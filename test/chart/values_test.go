@@ -32,7 +32,7 @@ var selections = []struct {
 		"-ValidatingAdmissionPolicyBinding useless-operator-changes-virtualmachine",
 		"-ValidatingAdmissionPolicyBinding useless-operator-servers",
 	}},
-	{"a disabled controller schedule has no kinds", []string{"controllers.schedule.enabled=false"}, []string{
+	{"without the controller schedule, the operator has no permissions for its kinds", []string{"controllers.schedule.enabled=false"}, []string{
 		"-ClusterRole useless-schedule-cronjobs-role", "-ClusterRole useless-schedule-deployments-role",
 		"-ClusterRole useless-schedule-horizontalpodautoscalers-role", "-ClusterRole useless-schedule-role",
 		"-ClusterRole useless-schedule-scaledobjects-role", "-ClusterRole useless-schedule-statefulsets-role",
@@ -83,7 +83,7 @@ var selections = []struct {
 	}},
 	{"one Pod must not block the drain of a node", []string{"replicas=1"}, []string{"-PodDisruptionBudget useless-controller-manager"}},
 	{"the cluster has no network policies", []string{"networkPolicy.enabled=false"}, []string{"-NetworkPolicy useless-controller-manager"}},
-	{"the cluster has no priorities", []string{"flowControl.enabled=false"}, []string{"-FlowSchema useless-leader-election"}},
+	{"the cluster does not use API Priority and Fairness", []string{"flowControl.enabled=false"}, []string{"-FlowSchema useless-leader-election"}},
 	{"an administrator installs the CustomResourceDefinitions", []string{"crds.install=false"}, []string{
 		"-CustomResourceDefinition machines.useless.container.training",
 		"-CustomResourceDefinition switches.useless.container.training", "-CustomResourceDefinition virtualmachines.cloudnative.tw",
@@ -221,7 +221,7 @@ var flags = []struct {
 	{"the user's certificate", secretMode, nil, []string{"--self-managed-certs"}},
 }
 
-// TestFlags checks the flags of the operator for each entry of flags. The operator itself must accept the flags.
+// TestFlags checks the operator's flags for each entry of the table above. The operator itself must accept the flags.
 func TestFlags(t *testing.T) {
 	manager, err := executable.BuildManager()
 	if err != nil {

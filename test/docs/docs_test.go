@@ -1,7 +1,7 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package docs checks what the documentation refers to: files, headings, declarations in Go files, and tests.
+// Package docs checks links of the documentation, declarations and tests that it names, and words in string literals.
 package docs
 
 import (
@@ -29,7 +29,7 @@ const (
 	tour       = "docs/tour.md"
 )
 
-var update = flag.Bool("update", false, "write the lines of the linked declarations into docs/tour.md")
+var update = flag.Bool("update", false, "write the current line numbers of declarations into the links of docs/tour.md")
 
 // TestReferences checks all pages. If the text of a link to a Go file is code, such as
 // [`Machine.Reconcile`](machine.go), the Go file must declare this name. If the link has line numbers, they must be the
@@ -62,7 +62,7 @@ func TestTourNamesDeclarations(t *testing.T) {
 	}
 }
 
-// updateLines writes the current lines of declarations into the links of the tour.
+// updateLines writes the current line numbers of declarations into the links of the tour.
 func updateLines(t *testing.T) {
 	t.Helper()
 	files := os.DirFS(repository)

@@ -41,9 +41,9 @@ var exclusiveAlerts = []string{
 	"UselessWebhookFails", "UselessWebhookSlow",
 }
 
-// alertCauses are objects that cause alerts. A Pod has the name that a VirtualMachine needs. A Machine has more
-// switches than the quota allows. The schedule of a Deployment is invalid. The API server rejects the stop of a
-// StatefulSet. The other VirtualMachine and the other Deployment have no faults.
+// alertCauses are objects that cause alerts. A Pod has the name that a VirtualMachine needs for its own Pod. A Machine
+// has more switches than the quota allows. The schedule of a Deployment is invalid. The API server rejects the stop of
+// a StatefulSet. The other VirtualMachine and the other Deployment have no faults.
 var alertCauses = `
 apiVersion: v1
 kind: Pod
@@ -65,8 +65,8 @@ spec:
 	strings.Replace(office, `3.10.1"`, `3.10.1", resources: {requests: {cpu: 1m, memory: 1Mi}}`, 1)
 
 // manyFlips are two Machines whose switches are all turned up, and then all down. The operator drops some of their
-// events: it emits at most 50 at once and two per second for one namespace. With one Machine, the flips on a slow computer
-// could stay below this limit.
+// events: it emits at most 50 at once and two per second for one namespace. With one Machine, the flips on a slow
+// computer could stay below this limit.
 var manyFlips = aHundred + "---" + strings.Replace(aHundred, "many", "more", 1)
 
 const aHundred = `

@@ -62,9 +62,9 @@ func runDocumented(t *testing.T, begins string, replacements ...string) string {
 	return must(t, "bash", "-e", "-c", script)
 }
 
-// documented returns commands of docs/installing.md: the first command with the prefix begins, and the commands after
-// it in its block. It replaces the name of the registry. replacements are pairs of an old and a new text. The block
-// must contain each old text.
+// documented returns the first command of docs/installing.md that has a prefix, and the commands after it in its block.
+// The argument begins is this prefix. documented replaces the name of the registry. replacements are pairs of an old
+// and a new text. The block must contain each old text.
 func documented(t *testing.T, begins string, replacements ...string) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "installing.md"))

@@ -4,7 +4,7 @@
 //go:build e2e
 
 // Package e2e installs the operator with operator-sdk, from a catalog, with kubectl and with Helm. It runs on a cluster
-// with real nodes and a real Operator Lifecycle Manager. Every step is a command that a user would run.
+// with real nodes and a real Operator Lifecycle Manager. Most steps are commands that a user would run.
 //
 // The tests use the cluster of the kubeconfig. They need kubectl, operator-sdk and opm in PATH, and the images that
 // make e2e pushes to $REGISTRY. The cluster pulls from that registry with HTTPS. Each test needs a cluster without the

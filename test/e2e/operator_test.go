@@ -31,8 +31,8 @@ const (
 	oldSwitches = "switches.v1alpha1.useless.container.training"
 )
 
-// checkOperator runs the checks that are common to all installations. Each check has its own namespaces and mostly
-// waits, so the checks run in parallel.
+// checkOperator runs the checks that do not depend on the installation method. Each check has its own namespaces and
+// mostly waits, so the checks run in parallel.
 func checkOperator(t *testing.T, namespace string) {
 	t.Helper()
 	t.Run("operator", func(t *testing.T) {

@@ -205,7 +205,8 @@ func onceServed(ask func(context.Context, dynamic.Interface) error) func(context
 	}
 }
 
-// createMachine creates a machine as a dry run, which calls the conversion and the validating webhook.
+// createMachine creates a machine as a dry run. The API server calls the validating webhook and, for v1alpha1, also the
+// conversion webhook.
 func createMachine(version, namespace string) func(context.Context, dynamic.Interface) error {
 	return func(ctx context.Context, client dynamic.Interface) error {
 		machine := &unstructured.Unstructured{}

@@ -146,7 +146,7 @@ func TestReleaseCatalog(t *testing.T) {
 
 // checkReleases installs each release. It checks that the release's operator runs, and that it turns a switch of the
 // same Machine down. The Machine's UID and spec must not change. For the release that make release-check checks,
-// checkReleases also runs the checks that are common to all installations.
+// checkReleases also runs checkOperator.
 func checkReleases(t *testing.T, all []releaseFolder, install func(r releaseFolder, first bool)) {
 	t.Helper()
 	var user string

@@ -41,8 +41,8 @@ func TestUpgrade(t *testing.T) {
 
 	lists := startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, count))
 	converted := []*poll{
-		// The new version stores v1beta1 as soon as it leads. Until the last old Pod has stopped, the API server may
-		// call the old Pod for conversions.
+		// As soon as the new version leads, it stores the machines in v1beta1. Then each get needs a conversion. Until
+		// the last old Pod has stopped, the API server may call this Pod, but the Pod has no webhooks.
 		startPoll(t, "gets in v1alpha1", getMachine("v1alpha1", user, "machine-7")),
 		// The API server first fills its cache for v1beta1. Until then, a request waits for up to 10 s.
 		startPoll(t, "lists in v1beta1", onceServed(listMachines("v1beta1", user, count))),

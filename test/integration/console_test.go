@@ -25,7 +25,7 @@ import (
 // A consoleTest describes one console block of a page.
 type consoleTest struct {
 	begins string // the beginning of its first command
-	skip   string // why no test of this package runs the block; empty if a test runs it
+	skip   string // why the method page does not run the block; empty if it does
 	folder string // relative to the clone; "" is the clone
 	before string // shell commands that run before the block
 	after  string // shell commands that must succeed after the block
@@ -44,8 +44,9 @@ const waitForMachines = `kubectl wait machines --all --for=condition=Ready --tim
 kubectl patch machine machine-2 --type=merge --patch='{"spec":{"flip":{"delaySeconds":60}}}'`
 
 // deleteManifests deletes the first installation. The API server prepares the storage of a resource at the first
-// request for the resource. No operator runs in this test, so kubectl get sends this request. Without kubectl get, the
-// API server's own finalizer would send it. That request can fail, and the deletion then takes five minutes.
+// request for the resource. No operator runs in this test, so kubectl get sends this request. Otherwise the API server
+// would send it while it deletes the CustomResourceDefinition. That request can fail, and the deletion then takes five
+// minutes.
 const deleteManifests = `kubectl get machines,switches,virtualmachines --all-namespaces
 kubectl delete --ignore-not-found -f dist/install.yaml`
 
@@ -116,8 +117,8 @@ var consoleTests = map[string][]consoleTest{
 	},
 }
 
-// TestQuickStart runs the commands of README.md that need a cluster. Before that, it starts the operator and creates
-// the sample Machines.
+// TestQuickStart runs the kubectl commands of README.md. Before that, it starts the operator and creates the sample
+// Machines.
 func TestQuickStart(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{})
@@ -280,8 +281,8 @@ func (s *consoleShell) block(t *testing.T, block console.Block, test consoleTest
 	s.mustRun(t, test.after)
 }
 
-// command runs a command of a page. If the page shows output of the command, the command must print the same output.
-// Otherwise, the command must succeed.
+// command runs a command of a page. If the page shows output of the command, the command must print the same output, up
+// to a line "...". Otherwise, the command must succeed.
 func (s *consoleShell) command(t *testing.T, folder string, c console.Command) {
 	t.Helper()
 	text := strings.ReplaceAll(c.Text, "NAMESPACE:NAME", "default:default") // the only placeholder of the blocks

@@ -179,8 +179,8 @@ func TestLeaderChange(t *testing.T) {
 	onceEach(t, switches.all(t), order...)
 }
 
-// TestContainerCrash kills the container of the leader, which the kubelet then starts again in the same Pod. The new
-// process must continue immediately, although another replica waits for the Lease.
+// TestContainerCrash kills the leader and starts it again with the same --pod-uid, as the kubelet does after a crash.
+// The new process must continue immediately, although another replica waits for the Lease.
 func TestContainerCrash(t *testing.T) {
 	useExclusiveCluster(t)
 	const delay, interval = time.Second, time.Second
@@ -217,8 +217,8 @@ func TestContainerCrash(t *testing.T) {
 	onceEach(t, switches.all(t), order...)
 }
 
-// TestTwoProcessesOfOnePod starts a second process with the same --pod-uid, first while the leader runs, and then while
-// the leader is suspended. The second process must wait until the Lease expires.
+// TestTwoProcessesOfOnePod starts a second process with the same --pod-uid while the leader runs, and then suspends the
+// leader. The second process must wait until the Lease expires.
 func TestTwoProcessesOfOnePod(t *testing.T) {
 	useExclusiveCluster(t)
 	const delay, interval = time.Second, 2 * time.Second

@@ -121,8 +121,8 @@ func testForeignFinalizer(t *testing.T, namespace string) {
 }
 
 // TestNamespaceDeletion deletes a namespace with Machines and VirtualMachines. No finalizer may block the deletion. The
-// test has an exclusive control plane, because Kubernetes deletes namespaces one after the other. On the shared control
-// plane, dozens of namespaces wait for their deletion.
+// test has an exclusive control plane, because Kubernetes deletes at most ten namespaces at the same time. On the
+// shared control plane, dozens of namespaces wait for their deletion.
 func TestNamespaceDeletion(t *testing.T) {
 	useExclusiveCluster(t)
 	runOperatorFor(t, operatorOptions{})

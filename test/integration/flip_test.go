@@ -26,7 +26,7 @@ type flip struct {
 }
 
 // flips returns the operator's flips in the order of the writes. If a switch was up when the recording began, its first
-// flip is not included. ups maps the name of each switch to the time when the test turned it up.
+// flip can be missing. ups maps the name of each switch to the time when the test turned it up.
 func flips(changes []change[*v1beta1.Switch], ups map[string]time.Time) []flip {
 	var found []flip
 	last := map[string]*v1beta1.Switch{}

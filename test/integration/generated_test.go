@@ -26,7 +26,7 @@ import (
 var (
 	seed      = flag.Uint64("seed", rand.Uint64(), "seed of the generated changes")
 	generated = flag.Int("generated", 1000,
-		"number of valid changes, and of invalid changes, per kind over all of its versions; with -short, a fifth of it")
+		"number of valid changes, and of invalid changes, for each kind, divided among its versions; with -short, a fifth")
 )
 
 // kindOfObject is a kind in one API version. The test generates changes of its objects.
@@ -80,8 +80,8 @@ func TestGeneratedChanges(t *testing.T) {
 	}
 }
 
-// panicsOf returns how many panics the operator has recovered from. The operator runs in the test process, so its
-// metrics are in this process's registry.
+// panicsOf returns how many panics the operator has recovered from. The operator runs in the test process, so
+// controller-runtime counts its panics in this process's registry.
 func panicsOf(t *testing.T) float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()

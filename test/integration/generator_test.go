@@ -191,7 +191,7 @@ func (g generator) integer(s *schemaProps) int64 {
 	return least + g.Int64N(min(most-least, 100)+1)
 }
 
-// breakage is a change of one value that makes an object invalid.
+// breakage is a change of one value that usually makes an object invalid.
 type breakage struct {
 	path  []any // names and indexes
 	value any   // the new value, or a removal

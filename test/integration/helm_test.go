@@ -27,7 +27,8 @@ import (
 
 // TestHelm installs, upgrades, rolls back, uninstalls and reinstalls the Helm chart on a new control plane. The
 // operator runs with the flags and the permissions of the chart, and issues its own certificate. The test needs about
-// 20 s of processor time, so make test runs it only with KUBERNETES. make e2e installs the chart on a node.
+// 20 s of processor time, so make test runs it only if the variable KUBERNETES is set. make e2e installs the chart on a
+// node.
 func TestHelm(t *testing.T) {
 	if testing.Short() && os.Getenv("KUBERNETES") == "" {
 		t.Skip("make test-all and make test-versions run this test")
@@ -61,8 +62,8 @@ func TestHelm(t *testing.T) {
 	c.reinstall(t)
 }
 
-// checkServedVersions upgrades the chart with crds.serveV1alpha1=false. While Machines may be stored in v1alpha1, the
-// upgrade must fail. After that, it must succeed. The last upgrade serves v1alpha1 again.
+// checkServedVersions upgrades the chart with crds.serveV1alpha1=false. If Machines may be stored in v1alpha1, the
+// upgrade must fail. Otherwise, it must succeed. The last upgrade serves v1alpha1 again.
 func (c *testCluster) checkServedVersions(t *testing.T) {
 	t.Helper()
 	const onlyBeta = "--set=crds.serveV1alpha1=false"

@@ -350,8 +350,8 @@ func (s *webhookCaller) attacks() []attack {
 	send := func(path, contentType string, length int64, body func() io.Reader, want ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			status, answer := s.post(ctx, path, contentType, length, body())
-			// The operator closes the connection of a client that takes half a minute to send a request. On a busy or
-			// slow computer, all clients can be too slow.
+			// The operator closes the connection of a client that takes 30 s to send a conversion request, or 5 s to
+			// send a review. On a busy or slow computer, all clients can be too slow.
 			if status == 0 || strings.Contains(answer, "i/o timeout") {
 				return errUnanswered
 			}

@@ -367,7 +367,7 @@ func testIngressConflict(t *testing.T, namespace string, clock *clocktesting.Fak
 
 	rival("other")
 	waitForNote(t, web, ingress.EventAnnotationReverted, "setting it again in 20s")
-	rival("bar") // the operator's value, which ends the conflict
+	rival("bar") // the operator's value: if it stays for ten minutes, the conflict ends
 	waitForIngresses(t, namespace, requests)
 	clock.SetTime(clock.Now().Add(11 * time.Minute))
 	for range 2 {

@@ -75,7 +75,7 @@ func runIngressSteps(t *testing.T, web *networkingv1.Ingress, steps []ingressSte
 	}
 }
 
-// waitForOther waits until a running operator has set its annotations on another Ingress, in another namespace.
+// waitForOther creates an Ingress in another namespace, and waits until the running operator has annotated it.
 func waitForOther(t *testing.T, flags ingress.Options) {
 	t.Helper()
 	other := newIngress(newNamespace(t), "other", nil)

@@ -171,7 +171,7 @@ func testForeignController(t *testing.T, namespace string) {
 		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
 	})
 	m := waitForPositions(t, namespace, "m", "dd", defaultTimeout)
-	// The operator turns m-0 down, scales the machine and deletes it, while the foreign switch is up.
+	// While the foreign switch is up, the operator turns m-0 down. Then the test scales the Machine and deletes it.
 	switches := recordSwitches(t, namespace)
 	turnUp(t, namespace, "m-0")
 	switches.untilObject(t, "m-0", "is turned down", flipped)
@@ -201,7 +201,7 @@ func testDeletedByHand(t *testing.T, namespace string) {
 }
 
 func testTakenAway(t *testing.T, namespace string) {
-	// The name of this switch does not begin with the name of the Machine.
+	// From this name, the operator cannot derive the name of the Machine. From m-0, it could.
 	createSwitch(t, namespace, "extra", "m", v1beta1.PositionDown, nil)
 	slowMachine(t, namespace, "m", 2)
 	m := waitForPositions(t, namespace, "m", "dd", defaultTimeout)
@@ -254,7 +254,7 @@ func testNamespacesApart(t *testing.T, namespace string) {
 	}
 }
 
-// slowMachine creates a Machine with a flip delay of an hour, so the operator turns no switch down during a test.
+// slowMachine creates a Machine with a flip delay of an hour, so no switch becomes due during a test.
 func slowMachine(t *testing.T, namespace, name string, count int32) *v1beta1.Machine {
 	t.Helper()
 	return createMachine(t, namespace, name, func(spec *v1beta1.MachineSpec) {

@@ -229,8 +229,8 @@ func (r *recording[T]) untilDeleted(t *testing.T, name string) T {
 	return last
 }
 
-// mostAtOnce returns the largest number of objects that existed at the same time. An object whose first change is not its
-// creation existed at the start of the recording. mostAtOnce does not know objects without changes.
+// mostAtOnce returns the largest number of objects that existed at the same time. An object whose first change is not
+// its creation existed at the start of the recording. mostAtOnce does not know objects without changes.
 func mostAtOnce[T client.Object](changes []change[T]) int {
 	existing, known := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, change := range changes {
@@ -266,9 +266,9 @@ func TestMostAtOnce(t *testing.T) {
 		{"no changes", nil, 0},
 		{"one after the other", []change[*corev1.Pod]{object(watch.Added, "a"), object(watch.Deleted, "a"), object(watch.Added, "b")}, 1},
 		{"two at the same time", []change[*corev1.Pod]{object(watch.Added, "a"), object(watch.Added, "b"), object(watch.Deleted, "a")}, 2},
-		{"a new one before the first is deleted, which existed at the start",
+		{"an object is created before an object that existed at the start is deleted",
 			[]change[*corev1.Pod]{object(watch.Added, "b"), object(watch.Modified, "a"), object(watch.Deleted, "a")}, 2},
-		{"a new one after the first is deleted, which existed at the start",
+		{"an object is created after an object that existed at the start is deleted",
 			[]change[*corev1.Pod]{object(watch.Deleted, "a"), object(watch.Added, "b")}, 1},
 	} {
 		if got := mostAtOnce(test.changes); got != test.want {

@@ -67,7 +67,7 @@ func testReleaseRefused(t *testing.T, namespace string) {
 	m := slowMachine(t, namespace, "m", 3)
 	waitForPositions(t, namespace, "m", "ddd", defaultTimeout)
 	stays, goes := "m-1", "m-2"
-	// The operator deletes the newest Switch first. The operator creates them in parallel, so m-1 can be newer than
+	// The operator deletes the newest Switch first. It creates m-1 and m-2 in parallel, so m-1 can be newer than
 	// m-2.
 	if getSwitch(t, namespace, stays).CreationTimestamp.After(getSwitch(t, namespace, goes).CreationTimestamp.Time) {
 		stays, goes = goes, stays

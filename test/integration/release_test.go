@@ -72,8 +72,8 @@ const noMutatingPolicies = "Before 1.36, there is no MutatingAdmissionPolicy v1.
 	"The test with a policy that removes the label of a Pod is skipped."
 
 // noStreams describes an API server that does not stream lists.
-const noStreams = "Before 1.34, the API server does not stream lists. The operator fills its caches with ordinary " +
-	"lists. It logs this for each kind of object."
+const noStreams = "Before 1.34, except in 1.32, the API server does not stream lists. The operator fills its caches " +
+	"with ordinary lists. It logs this for each kind of object."
 
 // noResize describes an API server without the subresource resize of Pods.
 const noResize = "Before 1.33, a Pod cannot be resized in place. If the CPU or memory of a VirtualMachine changes, " +

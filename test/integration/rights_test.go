@@ -245,8 +245,9 @@ func usedPermissions(log io.Reader) (map[permission]string, error) {
 }
 
 // comparePermissions returns a line for each permission that is granted but not used, or used but not granted. It skips
-// the exceptions in unusedReasons and externalReasons. A permission in all namespaces is not used if the operator uses
-// it only in its own namespace. comparePermissions also returns a line for each exception that is no longer needed.
+// the exceptions in unusedReasons and externalReasons. A permission in all namespaces counts as unused if the operator
+// uses it only in its own namespace. comparePermissions also returns a line for each exception that is no longer
+// needed.
 func comparePermissions(granted, used, unusedReasons, externalReasons map[permission]string) (problems []string) {
 	unused, external := maps.Clone(granted), map[permission]string{}
 	for request, why := range used {
@@ -301,8 +302,8 @@ func (r permission) String() string {
 	return text
 }
 
-// TestCachesWithoutStreamedLists checks how an operator fills its caches without streamed lists. If the API server is
-// older than 1.34, the operator never streams. Otherwise, the test disables streaming in the operator's client. The
+// TestCachesWithoutStreamedLists checks how an operator fills its caches without streamed lists. The tested releases
+// before 1.34 do not stream lists. On later releases, the test disables streaming in the operator's client. The
 // operator must log each ordinary list. With streaming, it must log no list.
 func TestCachesWithoutStreamedLists(t *testing.T) {
 	useExclusiveCluster(t)

@@ -336,8 +336,8 @@ func testOverriddenKinds(t *testing.T, namespace string) {
 	}
 }
 
-// TestScheduleDryRunByFlag runs an operator with --schedule-dry-run, and then an operator without this flag. The second
-// operator must not execute the stop that the first operator has announced.
+// TestScheduleDryRunByFlag runs an operator with --schedule-dry-run twice, and then an operator without this flag. The
+// last operator must not execute the stop that the first operator has announced.
 func TestScheduleDryRunByFlag(t *testing.T) {
 	useExclusiveCluster(t)
 	namespace := newNamespace(t)

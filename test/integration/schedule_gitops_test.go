@@ -32,7 +32,7 @@ type gitOpsTool struct {
 	name, manager string
 	flags         []string
 	ignored       func(*testing.T) []ignoreRule // the documented rules for fields that the tool ignores
-	afterRemoval  int32                         // the replicas of a stopped Deployment after its manifest has none
+	afterRemoval  int32                         // replicas of a stopped Deployment after its manifest lost the field
 }
 
 const fluxManager = "kustomize-controller"
@@ -183,8 +183,9 @@ func ignoredByFlux(t *testing.T) (rules []ignoreRule) {
 	return rules
 }
 
-// withLiveValues returns a manifest with the live values of all ignored fields. Argo CD applies these values if
-// RespectIgnoreDifferences=true is set. Flux applies them if no other client has applied the fields.
+// withLiveValues returns a manifest whose ignored fields have their live values. It adds no field to the manifest. Argo
+// CD applies these values if RespectIgnoreDifferences=true is set. Flux applies them if no other client has applied the
+// fields.
 func withLiveValues(t *testing.T, o client.Object, rules []ignoreRule) *unstructured.Unstructured {
 	t.Helper()
 	live, manifest := getUnstructured(t, o), &unstructured.Unstructured{}
@@ -206,7 +207,8 @@ func withLiveValues(t *testing.T, o client.Object, rules []ignoreRule) *unstruct
 	return manifest
 }
 
-// ignoredFields returns the paths of all ignored fields that are not in lists.
+// ignoredFields returns the paths of all ignored fields. If a rule for field managers selects a field in a list, the
+// path is that of the list.
 func ignoredFields(t *testing.T, live *unstructured.Unstructured, rules []ignoreRule) (paths [][]string) {
 	t.Helper()
 	for _, rule := range rules {

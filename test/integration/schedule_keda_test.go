@@ -94,7 +94,8 @@ func checkScaledObject(t *testing.T, namespace string) {
 	}
 }
 
-// checkDryRunOfScaledObject checks that the operator notices the end of a Namespace's dry run at once.
+// checkDryRunOfScaledObject ends a Namespace's dry run. The operator must then record the schedule of a ScaledObject,
+// but must not execute the stop that it announced in the dry run.
 func checkDryRunOfScaledObject(t *testing.T, namespace string) {
 	t.Helper()
 	annotateNamespace(t, namespace, v1beta1.DryRunAnnotation, "true")
@@ -107,7 +108,8 @@ func checkDryRunOfScaledObject(t *testing.T, namespace string) {
 	}
 }
 
-// createScaledObject creates a ScaledObject whose last event was a stop.
+// createScaledObject creates a ScaledObject. Its last start was due two hours ago, and its last stop was due an hour
+// ago.
 func createScaledObject(t *testing.T, namespace string) *metav1.PartialObjectMetadata {
 	t.Helper()
 	mustKubectl(t, `

@@ -161,7 +161,7 @@ func waitForAlpha(t *testing.T, namespace string, served bool) {
 	}
 }
 
-// checkAlphaUsers checks that each of the documented methods finds the client that created the Machine m.
+// checkAlphaUsers checks that each of the documented methods detects the use of v1alpha1 by storeMachineInAlpha.
 func checkAlphaUsers(t *testing.T, namespace string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "installing.md"))

@@ -11,7 +11,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestTutorial applies the tutorial's manifests unchanged, with the default flip delay of 5 s.
+// TestTutorial applies unchanged manifests of a tutorial about useless machines. The flip delay is the default of 5 s.
 func TestTutorial(t *testing.T) {
 	useSharedCluster(t)
 
@@ -53,7 +53,7 @@ metadata: {generateName: switch-, labels: {machine: machine-2}}
 spec: {position: up}
 `, "create", "-n", namespace, "-f", "-")
 		// There are now four switches. The operator deletes a switch that is down, and keeps the new switch, which is
-		// up. The name of the new switch is the last in the order.
+		// up. The positions are in the order of the names, and the name of the new switch comes last.
 		waitForPositions(t, namespace, "machine-2", "ddu", defaultTimeout)
 		waitForPositions(t, namespace, "machine-2", "ddd", defaultTimeout)
 	})

@@ -288,7 +288,7 @@ spec: {flipIntervalSeconds: 20, template: {metadata: {labels: {colour: red}}}}
 		"bob v1alpha1": {"spec.flipIntervalSeconds", "spec.template.metadata.labels.colour"},
 	})
 
-	// Both managers change one field and remove another.
+	// Each manager changes one of its fields and removes another.
 	must("ann", `
 apiVersion: useless.container.training/v1beta1
 kind: Machine
@@ -407,8 +407,8 @@ func TestStatusInBothVersions(t *testing.T) {
 	}
 }
 
-// TestListInBothVersions lists 500 Machines in both versions. Paginated lists wait for the API server's watch cache.
-// For v1alpha1, this cache converts one event after another. Other tests would slow it down, so the test has an
+// TestListInBothVersions lists hundreds of Machines in both versions. Paginated lists wait for the API server's watch
+// cache. For v1alpha1, this cache converts one event after another. Other tests would slow it down, so the test has an
 // exclusive control plane.
 func TestListInBothVersions(t *testing.T) {
 	useExclusiveCluster(t)

@@ -160,7 +160,8 @@ func testVirtualMachineToggledLate(t *testing.T, namespace string) {
 	}
 }
 
-// testVirtualMachineStoppedAtOnce stops a VirtualMachine before the operator's cache contains its Pod.
+// testVirtualMachineStoppedAtOnce stops a VirtualMachine as soon as its Pod exists. If the cache of Pods is late, it
+// does not contain the Pod yet.
 func testVirtualMachineStoppedAtOnce(t *testing.T, namespace string) {
 	pods := recordPods(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})
@@ -174,7 +175,8 @@ func testVirtualMachineStoppedAtOnce(t *testing.T, namespace string) {
 	}
 }
 
-// testVirtualMachineDeletedAtOnce deletes a VirtualMachine before the operator's cache contains its Pod.
+// testVirtualMachineDeletedAtOnce deletes a VirtualMachine as soon as its Pod exists. If the cache of Pods is late, it
+// does not contain the Pod yet.
 func testVirtualMachineDeletedAtOnce(t *testing.T, namespace string) {
 	machines, pods := recordVirtualMachines(t, namespace), recordPods(t, namespace)
 	vm := createVirtualMachine(t, namespace, "vm", standin.Fate{})

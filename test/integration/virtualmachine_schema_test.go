@@ -33,8 +33,8 @@ func pausedVirtualMachine(t *testing.T, namespace, name string, set ...fields) *
 	return u
 }
 
-// smallVirtualMachine has the resources of the tutorial's manifest. The CPUs are a number. The other quantities are
-// strings.
+// smallVirtualMachine has the resources of the first manifest in docs/virtualmachine.md. The CPUs are a number. The
+// other quantities are strings.
 var smallVirtualMachine = fields{"spec.resource": `{cpu: 2, memory: 4G, rootDisk: 40G}`}
 
 func TestVirtualMachineSchemaDefaults(t *testing.T) {

@@ -59,7 +59,7 @@ func testCostOfMachine(t *testing.T, requests *requestCounter, namespace string)
 	requests.reset()
 	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
 		spec.Switches.Count = 20
-		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(3)), new(int32(0)) // longer than two watch delays
+		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(3)), new(int32(0)) // 3 s exceed two watch delays
 	})
 	waitForPositions(t, namespace, "m", strings.Repeat("d", 20), defaultTimeout)
 	requests.check(t, namespace, map[string]int{
@@ -289,8 +289,8 @@ func (c *requestCounter) idle(namespaces ...string) bool {
 
 // check waits until the operator is idle and its requests for a namespace have the expected counts. It polls both,
 // because on a busy computer the operator can be idle for a second before its last request. A request for all
-// namespaces fails the check. The caches are full, so the operator needs no lists. Requests in ignored may have any
-// count.
+// namespaces fails the check, because the operator needs no lists after its caches are synced. Requests in ignored may
+// have any count.
 func (c *requestCounter) check(t *testing.T, namespace string, want map[string]int, ignored ...string) {
 	t.Helper()
 	eventually(t, defaultTimeout, func() (bool, string) {

@@ -71,8 +71,8 @@ func TestComponents(t *testing.T) {
 	})
 }
 
-// TestServeOnlyV1beta1 compares the documented kustomization with config/default. Only v1alpha1 of Machines and
-// Switches may differ.
+// TestServeOnlyV1beta1 compares the documented kustomization with config/default. In the CustomResourceDefinitions of
+// Machines and Switches, only the field served of v1alpha1 may differ.
 func TestServeOnlyV1beta1(t *testing.T) {
 	plain := kustomize(t, "resources: [useless-operator/config/default]\n")
 	rendered := kustomize(t, docexamples.Block(t, "installing.md", "components:"))

@@ -191,7 +191,8 @@ func addFields(fields sets.Set[string], path string, field apiextensionsv1.JSONS
 	}
 }
 
-// TestOnlyMachinesUseConversionWebhook checks that Switches need no conversion webhook, because they are written often.
+// TestOnlyMachinesUseConversionWebhook checks that only Machines have a conversion webhook. Switches must not need one,
+// because they are written often.
 func TestOnlyMachinesUseConversionWebhook(t *testing.T) {
 	for _, crd := range objects[apiextensionsv1.CustomResourceDefinition](t, "CustomResourceDefinition") {
 		converts := crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
@@ -231,7 +232,7 @@ func TestCertificateNames(t *testing.T) {
 	}
 }
 
-// TestServiceMonitors checks that Prometheus verifies the certificate of the webhooks.
+// TestServiceMonitors checks that Prometheus verifies the certificate of the webhooks, which the metrics endpoint uses.
 func TestServiceMonitors(t *testing.T) {
 	type tlsConfig struct {
 		CA struct {
@@ -373,8 +374,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestPodIsRestricted checks the requirements of the Pod Security profile "restricted". It also checks that the user is
-// fixed, that the root file system is read-only, and that the image has a version.
+// TestPodIsRestricted checks the security contexts that the Pod Security profile "restricted" requires. It also checks
+// that the user is fixed, that the root file system is read-only, and that the image has a version.
 func TestPodIsRestricted(t *testing.T) {
 	for _, deployment := range objects[appsv1.Deployment](t, "Deployment") {
 		pod := deployment.Spec.Template.Spec

@@ -91,7 +91,7 @@ func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 
 // withoutPolicy lists the operator's write permissions that no admission policy covers, with the reason.
 var withoutPolicy = map[string]string{
-	"coordination.k8s.io leases":                "limited by name to the operator's own object",
+	"coordination.k8s.io leases":                "limited by name to the operator's own objects, except creations",
 	"events.k8s.io events":                      "changes no other object",
 	" events":                                   "changes no other object",
 	"authentication.k8s.io tokenreviews":        "stores nothing",

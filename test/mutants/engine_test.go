@@ -24,7 +24,7 @@ import (
 // types, fields and constants. It does not depend on the layout, or on the file that contains the function.
 type edit struct {
 	in       string // a package folder; for text, a file
-	function string // "function", "Receiver.method" or the name of a package-level constant
+	function string // "function", "Receiver.method" or the name of a package-level constant or variable
 	kind     kind
 	name     string // a name, a literal, or the end of a dotted name: "client.Delete" matches c.client.Delete
 	with     string // the new source, see placeholders; empty removes the node
@@ -174,7 +174,7 @@ func parse(src string) (*ast.File, error) {
 	return parser.ParseFile(token.NewFileSet(), "", src, parser.SkipObjectResolution)
 }
 
-// find returns the declaration of the function or constant, and its file.
+// find returns the declaration of the function, constant or variable, and its file.
 func (e edit) find(files sources) (name string, found ast.Node, err error) {
 	count := 0
 	for file, src := range files {
@@ -199,7 +199,7 @@ func (e edit) find(files sources) (name string, found ast.Node, err error) {
 	return name, found, nil
 }
 
-// declared returns the name of a function or constant in the form of edit.function, or "" for other nodes.
+// declared returns the name of a function, constant or variable in the form of edit.function, or "" for other nodes.
 func declared(n ast.Node) string {
 	switch d := n.(type) {
 	case *ast.FuncDecl:

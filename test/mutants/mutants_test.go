@@ -128,8 +128,8 @@ func excerpt(output string) string {
 	return strings.Join(parts[:min(lines, len(parts))], "")
 }
 
-// suites returns the arguments of each run of go test. First come the edited packages, and then the tests that run the
-// operator.
+// suites returns the arguments of each run of go test. First come the edited packages below internal. Then come m.tests
+// or, if m.tests is nil, the simulations.
 func (m mutant) suites() []string {
 	if m.tests != nil {
 		return append(m.packages(), m.tests...)

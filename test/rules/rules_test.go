@@ -70,8 +70,8 @@ func readRules(t *testing.T) (file []byte, alerts []alert) {
 	return file, alerts
 }
 
-// promtool runs promtool in a folder with rules and their tests. promtool reads files, as Prometheus does, and not
-// objects.
+// promtool runs promtool in a folder with rules and their tests. promtool reads the rule files of Prometheus, and not
+// PrometheusRule objects.
 func promtool(t *testing.T, rules string, args ...string) (output string, err error) {
 	t.Helper()
 	if testing.Short() {

@@ -28,8 +28,8 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// dependentOperations returns the number of requests for objects with owners. TestConformance waits for the garbage
-// collector after each of these requests, so a short test sends fewer of them.
+// dependentOperations returns the number of requests for owners, dependents and quotas. TestConformance waits for the
+// garbage collector after each of these requests, so a short test sends fewer of them.
 func dependentOperations() int {
 	if short() {
 		return 40

@@ -229,7 +229,7 @@ func randomPodOperation(random *rand.Rand) operation {
 	return o
 }
 
-// randomIngressOperation changes an Ingress's annotations as one of two field managers.
+// randomIngressOperation returns a request for an Ingress, as one of two field managers sends it.
 func randomIngressOperation(random *rand.Rand) operation {
 	return operation{
 		Verb: pick(random, "create", "patch", "patch", "apply", "apply", "apply", "apply", "get metadata", "delete"),
@@ -563,8 +563,8 @@ func (s *side) nameOwners(object *unstructured.Unstructured) {
 	object.SetOwnerReferences(references)
 }
 
-// metadataOf removes all managed fields of an Ingress except its metadata. The simulator has no schema for the other
-// fields.
+// metadataOf returns the managed fields in the metadata of an Ingress. After the creation, the requests of this test
+// change no other fields.
 func metadataOf(fields *metav1.FieldsV1) *metav1.FieldsV1 {
 	all := map[string]any{}
 	if err := json.Unmarshal(fields.GetRawBytes(), &all); err != nil {

@@ -121,7 +121,8 @@ func faultPairs(writes int) (cases []conditions) {
 }
 
 // TestYear runs a schedule for a year, with a fault at every other write. The faults alternate. A run is slow, because
-// the controller checks the clock every ten minutes. So only make soak repeats the run with each fault as the first.
+// the controller checks the clock every ten minutes. So there are only two such runs, with different first faults. make
+// soak has a run for each first fault.
 func TestYear(t *testing.T) {
 	if short() {
 		t.Skip("too slow for -short: make test-all runs it")

@@ -13,8 +13,8 @@ import (
 // some revision for some calls. If the operators disagreed about an object, they would change it back and forth.
 //
 // Both operators choose the same names for new switches, and skip a name that is taken. So they do not create too many
-// switches. There is one exception: a taken name becomes free, and the cache of only one operator shows this. Then each
-// operator can create a switch with another name. So the test leaves out the scenario with holdName.
+// switches. There is one exception: a taken name becomes free, and the cache of only one operator shows this. Then the
+// two operators can each create a switch, with different names. So the test leaves out the scenario with holdName.
 func TestTwoLeaders(t *testing.T) {
 	for _, s := range scenarios {
 		if slices.ContainsFunc(s.steps, func(s step) bool { return s.what == holdName }) {

@@ -554,7 +554,7 @@ func userSwitchSteps(r *rand.Rand, name string) []randomStep {
 	}
 }
 
-// byUser returns a value for the field do of a randomStep. It calls do with the client of an administrator.
+// byUser returns a function for the field do of a randomStep. This function calls do with the Admin client.
 func byUser(do func(context.Context, client.Client) error) func(context.Context, *randomRun) error {
 	return func(ctx context.Context, run *randomRun) error { return do(ctx, run.world.Admin) }
 }

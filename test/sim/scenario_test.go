@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// settleTime is longer than any retry delay.
+// settleTime is longer than queue.LastRetry, the maximum delay of a retry in a work queue.
 const settleTime = 90 * time.Second
 
 // A scenario is a sequence of changes by users. In the pauses between the changes, the controller reacts.
@@ -356,8 +356,8 @@ type conditions struct {
 	leaders int           // the number of running operators; 0 means 1
 }
 
-// restTime returns how long a run waits at its end for unexpected writes. It returns an hour, or a shorter time for
-// conditions that have many combinations.
+// restTime returns how long a run waits for unexpected writes before its last step. It returns an hour, or a shorter
+// time for conditions that have many combinations.
 func (c conditions) restTime() time.Duration {
 	if len(c.faults) > 1 || len(c.missed) > 1 {
 		return settleTime
@@ -740,8 +740,8 @@ var short = testing.Short
 // of kinds, so the subset contains each fault and each kind.
 const stride = 11
 
-// inParallel runs all cases, or every eleventh case in a short test, until one fails. It returns the number of selected
-// cases.
+// inParallel runs all cases, or every eleventh case in a short test. Each of its workers stops after its first failed
+// case. It returns the number of selected cases.
 func inParallel(t *testing.T, cases []conditions, run func(*testing.T, conditions)) (runs int) {
 	t.Helper()
 	start, workers, each := time.Now(), runtime.GOMAXPROCS(0), 1

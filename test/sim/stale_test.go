@@ -62,8 +62,8 @@ func (l lag) String() string {
 }
 
 // TestStale stops the cache of one kind or of all kinds at each revision. It does this for a running operator and for
-// an operator that has restarted. The cache resumes at once or one revision at a time. The test also runs with caches
-// that always lag some revisions.
+// an operator that has restarted. The cache resumes with all later revisions at once, or with one at a time. The test
+// also runs with caches that always lag some revisions.
 func TestStale(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func inPairs(revisions []int64, variants func(int64) []miss) (cases []conditions
 
 // TestDeletionNotInCache deletes an object while the operator creates its first child, or after the operator has
 // created all children that a quota allows. The cache does not show the deletion for a minute. Meanwhile, the garbage
-// collector deletes the children. The operator must not create new children at the same rate.
+// collector deletes the children. The operator must not keep replacing them.
 func TestDeletionNotInCache(t *testing.T) {
 	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
 	for _, test := range []struct {
@@ -433,7 +433,7 @@ func (v *staleView) shouldRestart() bool {
 	return now
 }
 
-// callServed counts a call.
+// callServed counts a call since the lag began, and ends the stale view when lag.calls is reached.
 func (v *staleView) callServed() {
 	if v.lag == nil || !v.reached() {
 		return

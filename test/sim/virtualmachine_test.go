@@ -168,7 +168,8 @@ func podQuota() *corev1.ResourceQuota {
 
 // TestUnlabelledPod removes the label from each new Pod, as an admission webhook can. The operator's cache of Pods
 // never shows such a Pod, so the operator must not wait for it. The operator deletes the Pod and tries again later.
-// When new Pods keep their label, a VirtualMachine of the same name must get a Pod, and a resize of this Pod must work.
+// Then a user recreates the VirtualMachine, and new Pods keep their label. The VirtualMachine must get a Pod, and a
+// resize of this Pod must work.
 func TestUnlabelledPod(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *sim.World) {
 		t.Helper()

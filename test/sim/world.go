@@ -269,8 +269,8 @@ func (w *World) Start(name string, controllers ...string) (*Operator, error) {
 	return w.StartWithView(nil, name, controllers...)
 }
 
-// requiredKinds returns the kinds of workload that every cluster has. The simulated API server has no other kinds. With
-// other kinds, the operator would check every 10 s whether they exist.
+// requiredKinds returns the kinds of workload that every cluster with the operator has. The simulated API server has no
+// other kinds. With other kinds, the operator would check every 10 s whether they exist.
 func requiredKinds() (names []string) {
 	for _, k := range schedule.Describe() {
 		if !k.IsOptional {

@@ -38,7 +38,7 @@ type event struct {
 
 // read reads the output of go test -json. It writes one line for each test to progress, and the output of failed tests.
 func (r *result) read(out io.Reader, progress io.Writer) error {
-	outputs := map[string]*strings.Builder{} // by test, without its subtests; "" is the package
+	outputs := map[string]*strings.Builder{} // by top-level test, with the output of its subtests; "" is the package
 	for events := json.NewDecoder(out); ; {
 		var e event
 		if err := events.Decode(&e); errors.Is(err, io.EOF) {

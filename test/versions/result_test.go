@@ -102,7 +102,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestPublished compares the table with the releases that can be built, and with the versions in the documentation.
+// TestPublished compares the releases that can be built with the table, and the oldest one with the documentation.
 func TestPublished(t *testing.T) {
 	releases, err := cluster.KubernetesReleases()
 	if err != nil {

@@ -79,7 +79,7 @@ func problems(text, makefile string, used map[string]bool) (found []string) {
 		return []string{err.Error()}
 	}
 	if w.Permissions == nil {
-		found = append(found, "it has no permissions at the top level, so that a repository can grant all by default")
+		found = append(found, "it has no permissions at the top level, so the repository's default applies")
 	}
 	for scope, access := range w.Permissions {
 		if access != "read" && access != "none" {
@@ -159,7 +159,7 @@ func TestProblems(t *testing.T) {
 		{step("go test ./..."), `"go test ./..." is not a make target, and has no reason in this test`},
 		{"permissions: {contents: read}", ""},
 		{"permissions: {contents: write}", "permissions: all jobs get contents: write"},
-		{"jobs: {}", "it has no permissions at the top level, so that a repository can grant all by default"},
+		{"jobs: {}", "it has no permissions at the top level, so the repository's default applies"},
 	} {
 		if got := strings.Join(problems(test.workflow, makefile, map[string]bool{}), "\n"); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.workflow, got, test.want)

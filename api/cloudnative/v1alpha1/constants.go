@@ -64,7 +64,7 @@ const (
 	ReasonNoServer = "NoServer"
 	// ReasonUpToDate means that the Pod has the resources of the spec.
 	ReasonUpToDate = "UpToDate"
-	// ReasonRequested means that a resize was requested, but the node has not reported its progress yet.
+	// ReasonRequested means that the Pod was not resized or replaced yet, or that the node reports no progress yet.
 	ReasonRequested = "Requested"
 	// ReasonInProgress means that the node is applying the resize.
 	ReasonInProgress = "InProgress"

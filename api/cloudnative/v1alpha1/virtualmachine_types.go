@@ -29,7 +29,8 @@ const (
 	PhaseCreating Phase = "Creating"
 	// PhaseActive means that the Pod is running and ready.
 	PhaseActive Phase = "Active"
-	// PhaseFailed means that the Pod has failed. The kubelet restarts it, or the operator replaces it.
+	// PhaseFailed means that the Pod has failed, or that another Pod has the required name. The kubelet restarts a
+	// failed Pod, or the operator replaces it.
 	PhaseFailed Phase = "Failed"
 	// PhaseStopped means that the VirtualMachine is inactive and has no Pod.
 	PhaseStopped Phase = "Stopped"

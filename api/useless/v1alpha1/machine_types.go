@@ -72,8 +72,8 @@ type MachineSpec struct {
 	// +optional
 	Template v1beta1.SwitchTemplate `json:"template,omitzero"`
 
-	// flipDelaySeconds is the time in seconds that a switch stays up after the operator noticed it. The range is 0 to
-	// 86400 (one day). The default is 5. For example, 30.
+	// flipDelaySeconds is the minimum time in seconds that a switch stays up after the operator noticed it. The range
+	// is 0 to 86400 (one day). The default is 5. For example, 30.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=0

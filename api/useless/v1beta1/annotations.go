@@ -6,7 +6,8 @@ package v1beta1
 const domain = "useless.container.training/"
 
 // Annotations that users set to schedule a workload. At least one of StartScheduleAnnotation, StopScheduleAnnotation
-// and StopAfterAnnotation is required. On a Namespace, they are the default for the workloads that have none of them.
+// and StopAfterAnnotation is required. On a Namespace, the annotations in this list are the default for the workloads
+// that have no annotation in this list.
 const (
 	// StartScheduleAnnotation has the times at which the operator starts the workload. Its format is the five fields of
 	// cron, or HH:MM, or days of the week and HH:MM.
@@ -21,14 +22,15 @@ const (
 	// stop.
 	StartReplicasAnnotation = domain + "start-replicas"
 	// ExcludeDatesAnnotation has local dates and ranges of dates, such as 2026-12-24,2026-12-28/2027-01-03. On these
-	// dates, the operator executes no start.
+	// dates, the operator skips the starts of StartScheduleAnnotation.
 	ExcludeDatesAnnotation = domain + "exclude-dates"
 	// StopAfterAnnotation is a duration from 1m to 30d. The operator stops the workload when this time has passed since
 	// its last start. The start can be a start by the operator or by a user.
 	StopAfterAnnotation = domain + "stop-after"
 )
 
-// Annotations that users can set in addition to a schedule. They also apply to the default schedule of a Namespace.
+// Annotations that users can set in addition to a schedule. A workload can combine them with the default schedule of
+// its Namespace.
 const (
 	// SuspendAnnotation makes the operator skip starts and stops while its value is true. The operator does not execute
 	// the skipped starts and stops later.
@@ -99,7 +101,7 @@ const (
 	EventUnknownTimeZone = "UnknownTimeZone"
 	// EventAutoscalerConflict names an autoscaler that would undo a stop. The operator does not stop the workload.
 	EventAutoscalerConflict = "AutoscalerConflict"
-	// EventStopsSoon is emitted 15 minutes before a stop because of StartUntilAnnotation or StopAfterAnnotation.
+	// EventStopsSoon is emitted 15 minutes before StartUntilAnnotation or StopAfterAnnotation stops the workload.
 	EventStopsSoon = "StopsSoon"
 	// During a dry run, the operator emits EventWouldStop instead of a stop, and EventWouldStart instead of a start.
 	EventWouldStop  = "WouldStop"

@@ -6,8 +6,8 @@ package v1beta1
 import "time"
 
 // MaxClockSkew is the largest clock difference between two nodes that the operator tolerates. The operator records the
-// times of past events in annotations and statuses. If such a time is further in the future, the operator ignores it.
-// Such a time comes from a user, or from an earlier leader with a wrong clock.
+// times of past events in annotations and statuses. If a recorded time is more than MaxClockSkew in the future, the
+// operator ignores it: a user has written it, or an earlier leader had a wrong clock.
 const MaxClockSkew = 10 * time.Second
 
 // Labels, finalizers and annotations that the operator reads or writes.

@@ -181,8 +181,8 @@ type TemplateMetadata struct {
 // FlipSpec configures the flips of a Machine. In a flip, the operator turns one switch down. It waits until both the
 // delay and the interval have passed.
 type FlipSpec struct {
-	// delaySeconds is the time in seconds that a switch stays up after the operator noticed it. The range is 0 to 86400
-	// (one day). The default is 5. For example, 30.
+	// delaySeconds is the minimum time in seconds that a switch stays up after the operator noticed it. The range is 0
+	// to 86400 (one day). The default is 5. For example, 30.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=0

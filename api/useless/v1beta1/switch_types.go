@@ -47,8 +47,8 @@ type SwitchSpec struct {
 // SwitchStatus is the state that the operator last observed. All versions of the API use this type.
 type SwitchStatus struct {
 	// observedGeneration is the metadata.generation of the switch when the operator last set seenAt. If
-	// metadata.generation is different now, the position has changed since then, and the operator has not noticed the
-	// change yet. For example, 2.
+	// metadata.generation is different now, the position has changed since then, and seenAt belongs to an earlier
+	// position. For example, 2.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 

@@ -31,8 +31,8 @@ import (
 const (
 	// minInterval is the minimum time between two changes that a stream sends.
 	minInterval = 100 * time.Millisecond
-	// maxInterval is the maximum time between two refreshes. The state also depends on the time: each day, it contains
-	// another week.
+	// maxInterval is the maximum time between two refreshes. The state also changes without a watch event: each day,
+	// the week that it shows for a schedule begins one day later.
 	maxInterval = 10 * time.Second
 )
 

@@ -79,7 +79,7 @@ func quickStart(page string) (start string, others []string, err error) {
 type recording struct {
 	root   string
 	begin  time.Time
-	paused atomic.Bool // the demo's terminal shows no new frames
+	paused atomic.Bool // while true, new screens of the demo are not recorded
 	mutex  sync.Mutex
 	frames []frame
 }

@@ -101,7 +101,7 @@ func texts(t *testing.T, svg string) (found []string) {
 	}
 }
 
-// TestPicture requires one element for each different line, and the times of all frames.
+// TestPicture requires one element for each different line, and the times at which the first terminal changes.
 func TestPicture(t *testing.T) {
 	svg := picture([]frame{
 		{at: 0, terminal: 0, lines: []string{"$ make demo"}},

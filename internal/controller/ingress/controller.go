@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ingress sets annotations on Ingresses. The managed fields of an Ingress record the annotations that the
-// operator owns. When an annotation leaves the configuration, the operator removes it only from Ingresses on which it
-// owns the annotation. Before the operator overwrites a value, it saves the value in another annotation of the Ingress.
-// It restores this value later.
+// operator owns. When an annotation is removed from the configuration, the operator removes it only from Ingresses on
+// which it owns the annotation. When the operator overwrites a value, the same request saves the old value in another
+// annotation of the Ingress. The operator restores this value later.
 //
 // decide.go is pure: it computes the write from the Ingress, the configuration and the history of the Ingress. The
 // history has the earlier writes, and the reverts by other writers. In a fight, another writer keeps reverting the

@@ -20,7 +20,7 @@ type plan struct {
 
 	set, restore, remove []string // keys that change
 	unsaved              []string // keys in set whose previous value is too large to save
-	release              []string // keys that the operator no longer owns; another manager has set the same value
+	release              []string // keys that the operator stops owning, because another manager has set the same value
 
 	// The request is a merge patch of the annotations in patch, with nil for a removal. If patch is empty, the request
 	// is a server-side apply of the annotations in apply.

@@ -162,7 +162,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// checkDecision checks a plan, and that decide does not change its arguments.
+// checkDecision checks a plan, and that decide does not change the Ingress.
 func checkDecision(t *testing.T, reason string, ingress *networkingv1.Ingress, options Options, want plan) {
 	t.Helper()
 	before := ingress.DeepCopy()

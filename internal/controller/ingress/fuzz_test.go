@@ -78,9 +78,9 @@ type world struct {
 	theirs map[string]string // the values of other managers that the operator must restore
 }
 
-// newWorld returns an Ingress with these annotations and with random fieldsV1 of the operator. The operator owns only
-// annotations that exist. Only a merge patch saves a value, so it owns an annotation with a saved value by merge
-// patches.
+// newWorld returns a world with these annotations. applied and updated are the operator's fieldsV1 for server-side
+// apply and for merge patches. From both, newWorld drops absent annotations. From applied, it also drops annotations
+// with a saved value, because only merge patches save values.
 func newWorld(has, applied, updated string) *world {
 	w := &world{values: pairs(has), theirs: map[string]string{}}
 	maps.DeleteFunc(w.values, func(key, _ string) bool { return !utf8.ValidString(key) })

@@ -79,7 +79,7 @@ func (s state) classOf(ingress *networkingv1.Ingress) string {
 	return ptr.Deref(cmp.Or(ingress.Spec.IngressClassName, s.theirs(networkingv1beta1.AnnotationIngressClass)), "")
 }
 
-// maxOriginals limits the size of the saved values in bytes. All annotations of an object have at most 256 KiB.
+// maxOriginals limits the total size of the saved values in bytes. All annotations of an object have at most 256 KiB.
 const maxOriginals = 16 << 10
 
 // originals are the values of annotations before the operator set them in a merge patch. Nil means that there is
@@ -109,8 +109,8 @@ func (o originals) String() string {
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// save records the value of an annotation; nil means that it is absent. If the value is too large or not valid UTF-8,
-// save records nil and returns false.
+// save records the value of an annotation; nil means that it is absent. If the value is not valid UTF-8, or all saved
+// values together would be larger than maxOriginals, save records nil and returns false.
 func (o originals) save(key string, value *string) bool {
 	o[key] = value
 	if value == nil || utf8.ValidString(*value) && len(o.String()) <= maxOriginals {

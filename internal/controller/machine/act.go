@@ -211,7 +211,7 @@ func (a *action) limited(ctx context.Context, sw *v1beta1.Switch, request func()
 }
 
 // raise turns Switches up because the Machine's position is up. A refusal, for example by an admission policy, is not
-// an error: the Switch stays down. An error would cause a retry, and each retry would turn the other Switches up again.
+// an error: the Switch stays down. With an error, the other Switches would stay up until a retry succeeds.
 func (a *action) raise(ctx context.Context, switches []*v1beta1.Switch) error {
 	before, left := len(a.written), atomic.Int32{}
 	err := forEach(switches, func(sw *v1beta1.Switch) error {

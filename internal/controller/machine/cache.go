@@ -101,8 +101,8 @@ func indexByOwner(object any) ([]string, error) {
 
 func ownerKey(namespace string, uid types.UID) string { return namespace + "/" + string(uid) }
 
-// indexOrphans indexes the Switches without a controller by their namespace and each of their labels. For each Machine,
-// the controller reads only orphans that have a label of the selector. So it needs no time for other orphans.
+// indexOrphans indexes the Switches without a controller by their namespace and each of their labels. The controller
+// reads only the orphans with the index key of a Machine's selector. So it needs no time for other orphans.
 func indexOrphans(object any) ([]string, error) {
 	sw := object.(*v1beta1.Switch)
 	if metav1.GetControllerOfNoCopy(sw) != nil {

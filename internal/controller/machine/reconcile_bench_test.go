@@ -108,7 +108,7 @@ func slope(t testing.TB, few, many *Controller, distinct int) float64 {
 }
 
 // duration returns the time of n reconciles. The argument distinct is the number of Machines that it reconciles in
-// turn, and stride is the difference between the numbers of two such Machines.
+// turn, and stride is the difference between the numbers of consecutive Machines.
 func duration(t testing.TB, c *Controller, n, distinct, stride int) time.Duration {
 	t.Helper()
 	start := clock.RealClock{}.Now()

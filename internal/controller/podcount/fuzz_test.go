@@ -23,7 +23,7 @@ func FuzzDecide(f *testing.F) {
 	f.Add("pod-count", "pod-count", 1<<31)
 	f.Fuzz(func(t *testing.T, text, label string, pods int) {
 		if (Options{Label: label}).Validate() != nil || pods < 0 {
-			t.Skip("the manager rejects this label")
+			t.Skip("the operator rejects this label, or the number of Pods is negative")
 		}
 		rs := &metav1.PartialObjectMetadata{}
 		for line := range strings.SplitSeq(text, "\n") {
@@ -46,7 +46,7 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// FuzzOwner checks which ReplicaSet owner returns for a Pod with a random owner reference.
+// FuzzOwner checks the result of the function owner for a Pod with a random owner reference.
 func FuzzOwner(f *testing.F) {
 	f.Add("apps/v1", "ReplicaSet", "web", "1", true)
 	f.Add("apps", "ReplicaSet", "web", "1", true)

@@ -180,8 +180,8 @@ func (k *kind) decideSchedule(in input, s *schedule.Schedule) plan {
 		k.execute(&p, in, s, due, skipped)
 		due = s.Due(p.record, p.level > k.stopLevel(s), in.now)
 		p.wakeUp = wakeUp(due, in.now)
-		// If ExpiresAt does not change, this plan must contain the same notice again. Otherwise, warn would forget the
-		// notice, and emit it again with the next plan.
+		// If ExpiresAt does not change, this plan must repeat the notice of the last plan. Otherwise, warn would forget
+		// the notice, and emit it again with the next plan.
 		if due.Expiry.Equal(record.ExpiresAt) {
 			p.announceStop(s, due, in.now)
 		}
@@ -367,7 +367,7 @@ func (p *plan) lower(target int32, least *int32, edited bool) {
 	}
 	if !edited || p.level > p.record.Original {
 		p.record.Original = p.level
-		if least == nil || *least > target { // otherwise, an earlier stop has lowered the bound
+		if least == nil || *least > target { // otherwise, an earlier stop may have lowered the bound
 			p.record.Least = nil
 		}
 	}

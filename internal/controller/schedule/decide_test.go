@@ -56,7 +56,7 @@ func with(key, value string) func(*appsv1.Deployment) {
 	}
 }
 
-// observed sets the annotations that the operator writes when it has handled the event at the time last.
+// observed sets the annotations that the operator writes when it has handled an event. The argument last is its time.
 func observed(state, last string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
 		s, problems := schedule.Parse(d.Annotations, time.UTC)
@@ -251,7 +251,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStopped},
 		},
 		"EditedUpByHand": {
-			reason: "a number of replicas that a user set after a stop is recorded as the original number",
+			reason: "an edit repeats the stop, and records the higher number of replicas that a user has set",
 			deployment: newDeployment(8, original(5), with(v1beta1.StopReplicasAnnotation, "2"),
 				observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.ExcludeDatesAnnotation, "2026-12-25")),
@@ -466,7 +466,7 @@ func TestStopsSoon(t *testing.T) {
 		reason         string
 		base, changes  map[string]string // annotations in addition to office; an empty value removes the annotation
 		want           bool
-		stopped, cause string // when and why the workload stops; empty if it does not stop until 12:15
+		stopped, cause string // when and why the workload stops; empty if it does not stop by 12:15
 	}{
 		{"stop-after ends", stopAfter, nil, true, "12:10", v1beta1.StopAfterAnnotation},
 		{"stop-after ends in 16 minutes", nil, m{v1beta1.StopAfterAnnotation: "4h26m"}, false, "", ""},

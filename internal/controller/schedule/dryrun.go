@@ -21,8 +21,8 @@ import (
 )
 
 // dryRunLease is the name of a Lease in the operator's namespace. Its renew time is the last time at which the operator
-// ran with the flag --schedule-dry-run. A dry run does not write to workloads. Without the Lease, the operator would
-// execute a start or stop that was due in the dry run when it runs without the flag again.
+// ran with the flag --schedule-dry-run. A dry run does not write to workloads. Without the Lease, an operator that runs
+// without the flag again would execute a start or stop that was due in the dry run.
 const dryRunLease = "schedule-dry-run.useless.container.training"
 
 // dryRunRenewal is the time between two renewals of the Lease.

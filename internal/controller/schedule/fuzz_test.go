@@ -15,7 +15,7 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// oddZones are time zones with unusual clock changes.
+// oddZones are the time zones of the fuzz tests. Some have unusual offsets or clock changes.
 var oddZones = []string{
 	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca",
 	"America/Sao_Paulo",
@@ -29,7 +29,7 @@ func century(unix int64) time.Time {
 }
 
 // FuzzDecide starts and stops a Deployment with a random record. Each event must be executed once. A stop must never
-// add replicas. A start must never remove replicas, and must restore the replicas from before the stop.
+// add replicas. A start must never remove replicas. The removal of the schedule must restore the recorded replicas.
 func FuzzDecide(f *testing.F) {
 	f.Add(uint16(7*60), uint16(20*60), uint8(1), int32(3), int32(0), int32(0), int32(3), v1beta1.ScheduleStopped,
 		"2026-11-20T07:00:00Z", int64(1_000_000_000), false)

@@ -100,7 +100,7 @@ func scalesToZero(o client.Object) bool {
 }
 
 // indexAutoscalers indexes the autoscalers by their target, if one of the enabled kinds is scalable. An index starts a
-// watch of all autoscalers. For example, the RBAC rules of cronjobs do not allow this watch.
+// watch of all autoscalers. For example, an operator that has only the permissions for cronjobs must not start it.
 func indexAutoscalers(ctx context.Context, indexer client.FieldIndexer, enabled []*kind) error {
 	if !slices.ContainsFunc(enabled, func(k *kind) bool { return k.isScalable }) {
 		return nil

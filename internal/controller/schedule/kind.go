@@ -55,7 +55,7 @@ type kind struct {
 	describe func(before, after int32) string
 	// requests returns the CPU and memory requests of one replica, or of a workload without replicas. Nil means none.
 	requests func(client.Object) corev1.ResourceList
-	// isPaused reports whether a field of the kind pauses the workload. Nil means that the kind has no such field.
+	// isPaused reports whether a field or an annotation of the kind pauses the workload. Nil means that it has neither.
 	isPaused func(client.Object) bool
 	// resume has the arguments of the kubectl command that ends this pause. {} stands for the namespace and the
 	// workload.

@@ -31,7 +31,8 @@ import (
 	"container.training/useless/internal/schedule"
 )
 
-// TestStopAndStart stops a workload of each kind and starts it again. In between, a user may change it.
+// TestStopAndStart stops a workload of each kind except Deployment, and starts it again. In between, a user may change
+// it. TestDecide stops and starts Deployments.
 func TestStopAndStart(t *testing.T) {
 	for _, c := range []struct {
 		reason          string
@@ -220,7 +221,7 @@ func TestLimitsOfAutoscaler(t *testing.T) {
 			[2]int32{2, 2}, [2]int32{4, 9}},
 		{"a stop does not raise minReplicas, because that could add replicas", [2]int32{1, 9}, "3", [2]int32{},
 			[2]int32{1, 3}, [2]int32{1, 9}},
-		{"minReplicas 0 stay", [2]int32{0, 9}, "1", [2]int32{}, [2]int32{0, 1}, [2]int32{0, 9}},
+		{"minReplicas 0 does not change", [2]int32{0, 9}, "1", [2]int32{}, [2]int32{0, 1}, [2]int32{0, 9}},
 		{"a start restores minReplicas even if a user has raised maxReplicas", [2]int32{4, 9}, "1", [2]int32{1, 9},
 			[2]int32{1, 1}, [2]int32{4, 9}},
 		{"a start does not lower the higher maxReplicas of a user", [2]int32{4, 9}, "1", [2]int32{1, 12},
@@ -382,7 +383,7 @@ func TestSaved(t *testing.T) {
 		want   corev1.ResourceList
 	}{
 		{"three stopped replicas save three times the requests", deployments, fractional, resources("6", "4.5Gi")},
-		{"the requests in the cache do not change", deployments, fractional, resources("6", "4.5Gi")},
+		{"the first call has not changed the requests in the cache", deployments, fractional, resources("6", "4.5Gi")},
 		{"a stopped VirtualMachine saves everything that it requested", virtualMachines, vm, resources("2", "4Gi")},
 		{"a running VirtualMachine saves nothing", virtualMachines, newWorkload(virtualMachines, 1),
 			corev1.ResourceList{}},

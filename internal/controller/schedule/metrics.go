@@ -159,7 +159,7 @@ func (k *kind) state(o client.Object, defaults map[string]string, zone *time.Loc
 }
 
 // saving has the resource requests of the stopped replicas of a workload: CPU in cores, memory in bytes. They apply
-// from the time since, which is the time of the last reconcile.
+// from the time in the field since, which is the time of the last reconcile.
 type saving struct {
 	since         time.Time
 	cores, memory float64

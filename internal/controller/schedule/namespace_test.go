@@ -63,7 +63,7 @@ func TestDefaultOfKinds(t *testing.T) {
 }
 
 // TestRemovalIsConfirmed simulates a cache of Namespaces that is older than the data of the API server. The operator
-// must not start a workload whose Namespace has a default schedule.
+// must not start a workload if its Namespace has a default schedule that the cache does not have yet.
 func TestRemovalIsConfirmed(t *testing.T) {
 	office := map[string]string{v1beta1.StopScheduleAnnotation: "20:00"}
 	for _, c := range []struct {
@@ -320,8 +320,8 @@ func reconcileEdits(t *testing.T, d *appsv1.Deployment, edits []func(*appsv1.Dep
 	return api, eventsIn(recorder)
 }
 
-// TestEditAfterDryRun ends a dry run, and edits the schedule later. The Deployment must be stopped, unless a stop that
-// was due in the dry run is not recorded yet.
+// TestEditAfterDryRun ends a dry run, and edits the schedule before, at or after its end. The Deployment must be
+// stopped, unless a stop that was due in the dry run is not recorded yet.
 func TestEditAfterDryRun(t *testing.T) {
 	edit := func(annotations ...string) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) {
@@ -347,7 +347,7 @@ func TestEditAfterDryRun(t *testing.T) {
 		{"a stop was due in the dry run while the workload was excluded", "2026-11-20 20:00", []func(*appsv1.Deployment){
 			edit(v1beta1.StopScheduleAnnotation, "22:30"), edit(v1beta1.ScheduleAnnotation, "none"),
 			edit(v1beta1.ScheduleAnnotation, "", v1beta1.DryRunAnnotation, "")}, 3},
-		{"the schedule gets a stop in the last minutes of the dry run, at its end", "2026-11-20 20:00",
+		{"at the end of the dry run, a user adds a stop that was due a minute before", "2026-11-20 20:00",
 			[]func(*appsv1.Deployment){nothing, edit(v1beta1.DryRunAnnotation, "", v1beta1.StopScheduleAnnotation, "21:59")}, 3},
 		{"the schedule is edited at the end of the dry run", "2026-11-20 20:00",
 			[]func(*appsv1.Deployment){nothing, edit(v1beta1.DryRunAnnotation, "", v1beta1.StartScheduleAnnotation, "08:00")}, 3},
@@ -399,7 +399,7 @@ func TestLevelInDryRun(t *testing.T) {
 }
 
 // TestTwoCaches ends a dry run of a workload that has the default schedule of its Namespace. Before the end, a user has
-// edited the default, but the cache has this edit one second later. The operator must not stop the workload.
+// edited the default, but the cache has this edit only a second after the end. The operator must not stop the workload.
 func TestTwoCaches(t *testing.T) {
 	d := newDeployment(3, with(v1beta1.StartScheduleAnnotation, ""), with(v1beta1.StopScheduleAnnotation, ""),
 		with(v1beta1.DryRunAnnotation, "true"))

@@ -274,9 +274,10 @@ func ignoredRecords() []string {
 	})
 }
 
-// TestBadInput reconciles stopped workloads of each kind. Their start is due, but their schedule has an invalid value. The
-// value is in their own annotation or in the default of the Namespace. One event must contain the value and an example
-// of a valid value. The operator must not write, so that the saved state is not lost.
+// TestBadInput reconciles stopped workloads of each kind. Their start is due, but their schedule has an invalid value.
+// The value is in their own annotation or in the default of the Namespace. One event must contain the value, and an
+// example of a valid value or the advice to remove it. The operator must not write, so that the saved state is not
+// lost.
 func TestBadInput(t *testing.T) {
 	for _, key := range schedule.Keys() {
 		if values := badValues[key]; len(values) < 3 && !slices.Contains(ignoredRecords(), key) {

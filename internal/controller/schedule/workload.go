@@ -31,7 +31,7 @@ type Kind struct {
 	Name          string // the plural in lower case
 	ShortName     string
 	TakesDefaults bool // the default schedule of a Namespace applies to the kind
-	IsOptional    bool // a cluster with the operator may not have the kind
+	IsOptional    bool // the kind may be absent from a cluster with the operator
 	NeedsReplicas bool // a schedule with stops needs the annotation stop-replicas
 }
 
@@ -174,8 +174,8 @@ func (w Workload) StartCommand(target string) (string, error) {
 	return fmt.Sprintf("patch %s --type=merge -p '%s'", target, patch), err
 }
 
-// ResumeCommand returns the arguments of a kubectl command that resumes a workload that was paused by a field of its
-// kind. It returns an empty string if the kind has no such field. For the target, see StartCommand.
+// ResumeCommand returns the arguments of a kubectl command that resumes a workload that was paused by a field or an
+// annotation of its kind. It returns an empty string if the kind has neither. For the target, see StartCommand.
 func (w Workload) ResumeCommand(target string) string {
 	return strings.Replace(w.kind.resume, "{}", target, 1)
 }

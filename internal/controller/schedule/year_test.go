@@ -49,14 +49,15 @@ var short = testing.Short
 // TestYear simulates a year of 1,000 workloads of all kinds with each of five seeds. With -short or the race detector,
 // it has one seed and 100 workloads.
 //
-// Half of the schedules are defaults of Namespaces. Users scale workloads, edit and remove schedules, start workloads on
-// demand, and begin and end dry runs by annotation and by flag. For a quarter of the workloads, a GitOps tool restores
-// the level. The operator reconciles late, early, or not at all for days. Its cache lags. It restarts at any time, and
-// for half of the workloads it crashes at every write.
+// A third of the schedules are defaults of Namespaces. Users scale workloads, edit and remove schedules, start
+// workloads on demand, and begin and end dry runs by annotation and by flag. For a quarter of the workloads, a GitOps
+// tool restores the level. The operator reconciles late, early, or not at all for days. Its cache lags. It restarts at
+// any time, and for half of the workloads it crashes at every write.
 //
 // After each reconcile, the test computes the expected workload with code that it does not share with the controller.
-// The operator must write if and only if an event was due or a user has edited the schedule. It must warn about an
-// overridden schedule if and only if a user or a tool has undone the last start or stop.
+// Outside of a dry run, the operator must write if and only if an event is due, a user has edited or removed the
+// schedule, or the recorded times of stop-after or start-until change. It must warn about an overridden schedule if and
+// only if a user or a tool has undone the last start or stop.
 func TestYear(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
 	if len(traitsOf) != len(kinds) {
@@ -102,7 +103,8 @@ func (c *counts) atLeast(other counts) bool {
 // The simulated year begins on a Thursday.
 var yearBegins, yearEnds = at("2026-01-01 00:00"), at("2027-01-01 00:00")
 
-// recurrences has texts of schedules. The function means reports whether a wall-clock time is a time of the schedule.
+// recurrences has texts of schedules. Each has a function that reports whether a wall-clock time is a time of the
+// schedule.
 var recurrences = []struct {
 	text  string
 	means func(wall time.Time) bool
@@ -568,7 +570,7 @@ func (w *world) toggleDryRun() {
 	w.change(func(o client.Object) { set(annotated(o), v1beta1.DryRunAnnotation, value) })
 }
 
-// unschedule removes the schedule, and for half of the workloads also its settings.
+// unschedule removes the schedule, and in half of the calls also its settings.
 func (w *world) unschedule() {
 	w.start, w.stop, w.stopAfter, w.startUntil = "", "", 0, time.Time{}
 	w.change(func(o client.Object) { set(annotated(o), v1beta1.StartUntilAnnotation, "") })
@@ -751,8 +753,8 @@ func (w *world) settle() {
 	}
 }
 
-// checkRecord compares the level and the operator's annotations with the expected state. Without a schedule, the
-// operator must have no annotations.
+// checkRecord compares the level and the operator's annotations with the expected state. A workload without a schedule
+// must have no annotations of the operator.
 func (w *world) checkRecord() {
 	if level, least := scaleOf(w.api.stored, w.least); level != w.level || least != w.least {
 		w.failf("the level is %d with the lower bound %d, want %d and %d", level, least, w.level, w.least)
@@ -932,8 +934,8 @@ func (w *world) executeUptime(since time.Time) bool {
 	return true
 }
 
-// afterUptime returns the time of the first start or stop at or after start-until. At start-until, the last regular
-// event is due again.
+// afterUptime returns start-until if the workload stops then. Otherwise, it returns the first regular start or stop
+// after start-until.
 func (w *world) afterUptime(since time.Time) time.Time {
 	_, isStop := w.last(w.startUntil)
 	if isStop || !since.IsZero() && !since.Add(w.stopAfter).After(w.startUntil) {
@@ -1006,8 +1008,9 @@ func (w *world) isSuspendedAt(event time.Time) bool {
 	return w.suspended || event.Before(w.suspendUntil)
 }
 
-// soonest returns the next time at which the operator must act. It is the next start or stop, the end of an uptime, or
-// the warning before that end. In a dry run, stop-after counts from a simulated start, which the oracle does not follow.
+// soonest returns the next time at which the operator must act. It is the next start or stop, the end of start-until or
+// stop-after, or the notice before that end. In a dry run, stop-after counts from a simulated start, which the oracle
+// does not follow.
 func (w *world) soonest() time.Time {
 	soonest, end := w.upcoming(w.now), w.startUntil
 	if end.After(w.now) {

@@ -91,9 +91,9 @@ func (c *Controller) create(ctx context.Context, vm *v1alpha1.VirtualMachine) (*
 	err := c.pods.Create(ctx, pod)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		// The cache does not show this Pod. It may be the Pod of this VirtualMachine: the answer to its creation was
-		// lost, or its watch event is late. Or the Pod belongs to another user and lacks the label, so the cache never
-		// shows it.
+		// If the Pod belongs to this VirtualMachine, the cache does not have it: the answer to its creation was lost,
+		// its watch event is late, or its label was removed. If the VirtualMachine does not control the Pod, currentPod
+		// returns errNameConflict.
 		return c.currentPod(ctx, vm)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, nil // nothing can be created in this namespace

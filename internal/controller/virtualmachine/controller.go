@@ -3,9 +3,9 @@
 
 // Package virtualmachine runs one Pod, with the CPU and memory of the spec, for each active VirtualMachine.
 //
-// decide.go and status.go have no side effects. They compute a plan and the status from the VirtualMachine, its Pod and
-// the time. The new phase never depends on the previous phase. act.go executes the plan, and usage.go reads the usage
-// of the Pods from the metrics API.
+// The functions decide and newStatus have no side effects. decide computes a plan from the VirtualMachine, its Pod and
+// the time. newStatus also uses the errors of act and the usage. The new phase never depends on the previous phase.
+// act.go executes the plan, and usage.go reads the usage of the Pods from the metrics API.
 package virtualmachine
 
 import (
@@ -206,7 +206,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// prepare adds the finalizer and returns the resulting VirtualMachine, or nil if there is nothing more to do.
+// prepare adds or removes the finalizer. It returns the resulting VirtualMachine, or nil if nothing is left to do.
 func (c *Controller) prepare(
 	ctx context.Context, vm *v1alpha1.VirtualMachine,
 ) (*v1alpha1.VirtualMachine, error) {

@@ -66,9 +66,9 @@ func whenStable(pod *corev1.Pod, failures int32) time.Time {
 }
 
 // failuresOf returns the number of Pods that failed in a row, and the time at which the operator replaces the failed
-// Pod. The time is nil if the Pod has not failed. Both values are in the status, so that another leader replaces the
-// Pod at the same time. Until then, the failed Pod stays, so that a user can find the cause. If a user deletes the
-// failed Pod, the operator creates a new Pod immediately.
+// Pod. The time is nil if the Pod has not failed. Both values are in the status, so that a new leader continues with
+// them. The failed Pod stays until its replacement, so that a user can find the cause. If a user deletes the failed
+// Pod, the operator creates a new Pod immediately.
 func failuresOf(vm *v1alpha1.VirtualMachine, pod *corev1.Pod, now time.Time) (int32, *metav1.Time) {
 	known := vm.Status
 	switch {

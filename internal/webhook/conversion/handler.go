@@ -49,7 +49,7 @@ func NewHandler(scheme *runtime.Scheme) (*Handler, error) {
 }
 
 // ServeHTTP implements http.Handler. If an object cannot be converted, the answer is a failed review with the reason.
-// The HTTP status is 400 if the request is not a review, and 413 if the request or its first object is too large.
+// The HTTP status is 400 if no uid was read, and 413 if the declared length or the first object is too large.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > maxReview {
 		http.Error(w, "the review is too large", http.StatusRequestEntityTooLarge)

@@ -595,8 +595,8 @@ func TestManyLargeObjectsAtOnce(t *testing.T) {
 }
 
 // TestAllocations counts allocations, because their number does not depend on the computer's speed. For each object,
-// the handler may need a third of the allocations of controller-runtime's handler plus two. The number of allocations
-// for an object must not depend on the length of the list.
+// the handler may need at most a third of the allocations of controller-runtime's handler, plus two. The number of
+// allocations for an object must not depend on the length of the list.
 func TestAllocations(t *testing.T) {
 	stock := newStock(t)
 	perObject := func(handler http.Handler, count int) float64 {

@@ -25,7 +25,7 @@ const (
 	// By default, an API server sends at most 600 requests at the same time. Each needs a few hundred bytes of headers.
 	maxConnections = 800
 	maxHeaderBytes = 16 << 10
-	headerTimeout  = 10 * time.Second // includes the TLS handshake
+	headerTimeout  = 10 * time.Second // also limits the TLS handshake
 
 	// The API server waits at most 30 s for an answer. It closes a connection that is idle for 90 s. This server must
 	// not close an idle connection earlier, because a request that the API server sends at that moment would fail.

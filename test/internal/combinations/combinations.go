@@ -66,8 +66,8 @@ func (c Combination) Args() (args []string) {
 	return args
 }
 
-// Kustomization returns a kustomization for a folder next to a clone of the repository. core is a folder in
-// config/core.
+// Kustomization returns the content of a kustomization.yaml that is next to a clone of the repository. core is a folder
+// in config/core.
 func (c Combination) Kustomization(core string) string {
 	const config = "useless-operator/config/"
 	separator := "\n- " + config + "components/"

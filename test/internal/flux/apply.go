@@ -59,8 +59,9 @@ func apply(ctx context.Context, kubeconfig, kustomization string) error {
 	return nil
 }
 
-// optionsOf returns the options with which kustomize-controller applies the objects of a Kustomization. They are the
-// same as in kustomize-controller's function apply, except that they do not clean up other field managers.
+// optionsOf returns options to apply the objects of a Kustomization. It sets IfNotPresent and the ignored fields, as
+// kustomize-controller's function apply does. It sets no other option of that function. For example, it does not clean
+// up other field managers.
 func optionsOf(kustomization string) (ssa.ApplyOptions, error) {
 	options := ssa.DefaultApplyOptions()
 	options.IfNotPresentSelector = map[string]string{

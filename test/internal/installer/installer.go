@@ -39,7 +39,7 @@ func build(name string) (path string, err error) {
 	return strings.TrimSpace(out), err
 }
 
-// Kustomize renders a kustomization. As in the documentation, its folder is next to a clone of the repository.
+// Kustomize renders a kustomization. As in the documentation, kustomization.yaml is next to a clone of the repository.
 func Kustomize(t *testing.T, kustomization string) []byte {
 	t.Helper()
 	kustomize, err := buildKustomize()

@@ -167,7 +167,7 @@ type etcdAnswer struct {
 	Error struct{ Message string }
 }
 
-// CallEtcd sends a JSON request to etcd's gateway, such as kv/range. The caller must close the answer.
+// CallEtcd sends a JSON request to etcd's gateway. what is a path, such as kv/range. The caller must close the answer.
 func CallEtcd(ctx context.Context, etcd *http.Client, what string, question any) (io.ReadCloser, error) {
 	body, err := json.Marshal(question)
 	if err != nil {

@@ -51,8 +51,9 @@ const leaderLag = 100 * time.Millisecond
 //     spec. A Machine adopts all matching switches and then deletes the surplus, as a ReplicaSet does with Pods.
 //   - The operator deletes a switch that no Machine controls, or that is not surplus. A switch that another client
 //     removed still counts until the operator knows of the removal. The operator knows of it when the operator creates
-//     a switch, or when the status has the current number of switches. A switch that another leader removed counts for
-//     leaderLag, or for the Checker's lag if that is longer.
+//     a switch, or when the status has the current number of switches. If the Checker has a lag, the operator instead
+//     knows of each removal when the lag is over. A switch that another leader removed counts for leaderLag, or for the
+//     Checker's lag if that is longer.
 //   - The operator creates a switch for a deleted Machine.
 //   - A switch is created or adopted with an owner reference that does not match the Machine.
 //   - The operator turns down a switch that is already down.
@@ -382,8 +383,8 @@ func (c *Checker) flip(old, sw *v1beta1.Switch, m *machine, by string) (Flip, bo
 	return f, true
 }
 
-// known returns the time of the last flip of the Machine that the process by must know of when it turns sw down. A
-// process knows its own flips, and the flips that the status and the switches record.
+// known returns the time of the Machine's last flip that an operator process must know of when it turns sw down. by is
+// the name of this process. A process knows its own flips, and the flips that the status and the switches record.
 func (c *Checker) known(m *machine, sw *v1beta1.Switch, by string) time.Time {
 	known := latest(m.flips[by], m.noted)
 	if recorded := m.Status.LastFlipTime; recorded != nil {

@@ -106,13 +106,13 @@ func TestCheck(t *testing.T) {
 			theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("other", withoutOwner), aSwitch("other", unchanged),
 		},
 	}, {
-		reason: "a switch is created that a generation since the last status asked for",
+		reason: "a switch is created that a generation after status.observedGeneration asked for",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }),
 			theMachine(func(m *v1beta1.Machine) { m.Generation = 3 }), aSwitch("m-1", unchanged),
 		},
 	}, {
-		reason: "a switch is created that only a generation before the last status asked for",
+		reason: "a switch is created that only a generation before status.observedGeneration asked for",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }),
 			theMachine(func(m *v1beta1.Machine) { m.Generation, m.Status.ObservedGeneration = 3, 3 }), aSwitch("m-1", unchanged),
@@ -373,7 +373,7 @@ func TestUnknownFlip(t *testing.T) {
 		{reason: "another process reads the flip from the switch", by: byAnother, faults: 1},
 		{reason: "another process reads the flip from the status", then: []Revision{recorded, taken}, by: byAnother, faults: 1},
 		{reason: "another process knows its own later flip", then: turned(byAnother), by: byAnother, faults: 1},
-		{reason: "a process knows its own flip before the last one", then: turned(byAnother), by: byOperator, faults: 1},
+		{reason: "a process knows its own earlier flip", then: turned(byAnother), by: byOperator, faults: 1},
 		{reason: "the operator knows the flip of a switch that it deleted", then: []Revision{asking(2, 1, 0), byOperator(taken)}, by: byAnother, faults: 1},
 		{reason: "the operator knows the flip of a switch that it released", then: []Revision{byOperator(given)}, by: byAnother, faults: 1},
 	} {
