@@ -157,8 +157,8 @@ func lines(v view) (lines []line) {
 	return lines
 }
 
-// turnedUp returns the names of the machines that the samples turn up: a sample Machine whose own position is up, and
-// the machine in the label of a sample Switch whose position is up.
+// turnedUp returns the names of the machines that the samples turn up. A sample Machine with the position up turns up
+// itself. A sample Switch with the position up turns up the machine in its label.
 func turnedUp(samples []*unstructured.Unstructured) map[string]bool {
 	names := map[string]bool{}
 	for _, sample := range samples {

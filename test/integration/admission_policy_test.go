@@ -129,7 +129,7 @@ func (f *policyTest) ownedByMachine() metav1.OwnerReference {
 	return *metav1.NewControllerRef(f.machine, v1beta1.GroupVersion.WithKind("Machine"))
 }
 
-// podOfVM returns a Pod like the one that the operator creates for f.vm, with the given changes.
+// podOfVM returns a Pod that the operator may create for f.vm, with the given changes.
 func (f *policyTest) podOfVM(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	resources := corev1.ResourceList{corev1.ResourceCPU: f.vm.Spec.Resource.CPU, corev1.ResourceMemory: f.vm.Spec.Resource.Memory}
 	pod := &corev1.Pod{
