@@ -56,8 +56,8 @@ var short = testing.Short
 //
 // After each reconcile, the test computes the expected workload with code that it does not share with the controller.
 // Without a dry run, the operator must write if an event is due, or if a user has edited or removed the schedule. It
-// must also write if the recorded times of stop-after or start-until change. Otherwise, it must not write. It must warn about an overridden schedule if and
-// only if a user or a tool has undone the last start or stop.
+// must also write if the recorded times of stop-after or start-until change. Otherwise, it must not write. It must warn
+// about an overridden schedule if and only if a user or a tool has undone the last start or stop.
 func TestYear(t *testing.T) {
 	t.Logf("to reproduce: -seed=%d", *seed)
 	if len(traitsOf) != len(kinds) {
