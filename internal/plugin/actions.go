@@ -48,6 +48,11 @@ func (o *options) sleep(args []string, until string) error {
 	if err != nil {
 		return err
 	}
+	if until == "" && w.isAsleep(o.clock.Now()) {
+		fmt.Fprintf(o.Out, "%s/%s is already stopped%s\n", w.info.Mapping.Resource.GroupResource(), w.info.Name,
+			w.untilStart(o.clock.Now()))
+		return nil
+	}
 	before := w.object.DeepCopyObject().(client.Object)
 	if err := w.Stop(); err != nil {
 		return err
@@ -60,6 +65,17 @@ func (o *options) sleep(args []string, until string) error {
 		return err
 	}
 	return o.patch(w.info, patch, "stopped"+w.untilStart(o.clock.Now()))
+}
+
+// isAsleep reports whether the operator has stopped a workload, and nothing is due. Another stop would only replace the
+// time from which the savings count.
+func (w workload) isAsleep(now time.Time) bool {
+	s, _ := w.Parse()
+	if s == nil || w.Running(s) || w.Record().State != v1beta1.ScheduleStopped {
+		return false
+	}
+	due := s.Due(w.Record(), false, now)
+	return !due.IsDue && !due.IsUptime
 }
 
 // untilStart describes when a stopped workload starts again.

@@ -27,6 +27,8 @@ type change struct {
 	namespace string         // empty for a Namespace
 	info      *resource.Info // of the target; nil if it was not read
 	legacy.Translation
+	// obsolete has the annotations of the target's present schedule that the command must remove.
+	obsolete []string
 	// isManual means that the user has to read the reasons first, so --apply does not change the target.
 	isManual bool
 	// hasConflict means that the target would get two different schedules.
@@ -199,9 +201,7 @@ func (i *importer) checked(changes []change) (all []change) {
 			i.addZone(t)
 			c.addConflict(t.Annotations)
 		}
-		if c.replacesSchedule() {
-			c.hold("it already has another schedule of this operator: run the command only to replace this schedule")
-		}
+		c.checkExisting()
 		switch {
 		case c.isOfNamespace():
 			namespaces = append(namespaces, c)
@@ -257,6 +257,29 @@ func (i *importer) checkDefault(c *change, unsafe []string) {
 // hold adds a reason why --apply does not change the target.
 func (c *change) hold(reason string) {
 	c.Reasons, c.isManual = append(c.Reasons, reason), true
+}
+
+// checkExisting holds the change if the target already has another schedule of this operator, or is excluded. The
+// command then also removes the annotations that would change the new schedule.
+func (c *change) checkExisting() {
+	existing, hasNew := annotationsOf(c.info), !schedule.IsUnscheduled(c.Annotations)
+	switch {
+	case hasNew && existing[v1beta1.ScheduleAnnotation] == v1beta1.ScheduleNone:
+		c.hold("it is excluded with schedule=none: run the command only to end this exclusion")
+	case c.replacesSchedule():
+		c.hold("it already has another schedule of this operator: run the command only to replace this schedule")
+	default:
+		return
+	}
+	for _, key := range []string{
+		v1beta1.ExcludeDatesAnnotation, v1beta1.ScheduleAnnotation, v1beta1.StartReplicasAnnotation,
+		v1beta1.StartScheduleAnnotation, v1beta1.StopAfterAnnotation, v1beta1.StopReplicasAnnotation,
+		v1beta1.StopScheduleAnnotation, v1beta1.TimeZoneAnnotation,
+	} {
+		if _, found := existing[key]; found && hasNew && c.Annotations[key] == "" {
+			c.obsolete = append(c.obsolete, key)
+		}
+	}
 }
 
 // replacesSchedule reports whether the target already has a schedule of this operator with other times.

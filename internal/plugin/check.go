@@ -366,13 +366,16 @@ func isKnown(key string) bool {
 // unknownKey returns a message about an unknown annotation, with the most similar known annotation. It uses cobra's
 // suggestions for commands.
 func unknownKey(key string) string {
-	commands := &cobra.Command{SuggestionsMinimumDistance: 3}
+	commands := &cobra.Command{}
 	for _, known := range schedule.Keys() {
 		command := &cobra.Command{Use: strings.TrimPrefix(known, prefix), Run: func(*cobra.Command, []string) {}}
 		commands.AddCommand(command)
 	}
-	if similar := commands.SuggestionsFor(strings.TrimPrefix(key, prefix)); len(similar) > 0 {
-		return fmt.Sprintf("%s is unknown: do you mean %s?", key, prefix+similar[0])
+	name := strings.TrimPrefix(key, prefix)
+	for commands.SuggestionsMinimumDistance = 1; commands.SuggestionsMinimumDistance <= 3; commands.SuggestionsMinimumDistance++ {
+		if similar := commands.SuggestionsFor(name); len(similar) > 0 {
+			return fmt.Sprintf("%s is unknown: do you mean %s?", key, prefix+similar[0])
+		}
 	}
 	return key + " is unknown: docs/schedule.md lists the annotations"
 }

@@ -199,7 +199,10 @@ func (w workload) reason(s *schedule.Schedule, due schedule.Due, now time.Time) 
 		return fmt.Sprintf("%s, but the operator has not executed it yet: its events can show the reason\n"+
 			"  kubectl events -n %s --for %s", last, w.object.GetNamespace(), w.id())
 	}
-	return last + w.contradiction(s, due)
+	if contradiction := w.contradiction(s, due); contradiction != "" || !due.IsUptime {
+		return last + contradiction
+	}
+	return last + w.afterWake(now, due.Expiry)
 }
 
 // describeLast describes the last start or stop.

@@ -141,7 +141,7 @@ func (o *options) translate(changes []change, apply, isComplete bool) error {
 	}
 	for _, c := range changes {
 		for _, reason := range c.Reasons {
-			fmt.Fprintf(o.Out, "# %s: %s\n", c.target, reason)
+			fmt.Fprintf(o.Out, "# %s: %s\n", c.name(changes), reason)
 		}
 		if len(c.Annotations) == 0 {
 			continue
@@ -159,13 +159,26 @@ func (o *options) translate(changes []change, apply, isComplete bool) error {
 	return nil
 }
 
+// name returns the target for a comment. It has the namespace if the changes are in more than one namespace.
+func (c change) name(changes []change) string {
+	inOther := func(other change) bool { return other.namespace != "" && other.namespace != c.namespace }
+	if c.namespace == "" || !slices.ContainsFunc(changes, inOther) {
+		return c.target
+	}
+	return c.target + " in namespace " + c.namespace
+}
+
 // command returns a kubectl command for a shell.
 func (c change) command() string {
 	command := "kubectl annotate --overwrite " + c.target
 	if c.namespace != "" {
 		command += " -n " + c.namespace
 	}
-	return command + " " + quoted(c.Annotations)
+	command += " " + quoted(c.Annotations)
+	for _, key := range c.obsolete {
+		command += " '" + key + "-'"
+	}
+	return command
 }
 
 // quoted returns annotations as arguments of kubectl annotate, in quotes for a shell.

@@ -190,8 +190,8 @@ func TestExplain(t *testing.T) {
 		{"a user starts it after that", 3, schedule.Record{Last: at(8), State: v1beta1.ScheduleStopped, Original: 3},
 			v1beta1.StopAfterAnnotation, "1h", byTimer + undone, "stop"},
 		{"it runs on demand", 3, schedule.Record{ExpiresAt: at(12), State: v1beta1.ScheduleStarted},
-			v1beta1.StartUntilAnnotation, "2026-10-22T12:00:00Z",
-			"start-until keeps it running until Thu 2026-10-22 12:00 UTC\n", ""},
+			v1beta1.StartUntilAnnotation, "2026-10-22T12:00:00Z", "start-until keeps it running until Thu 2026-10-22 12:00 UTC, " +
+				"and then until the stop on Thu 2026-10-22 20:00 UTC\n", ""},
 		{"a user stops it while it runs on demand", 0, schedule.Record{ExpiresAt: at(12), State: v1beta1.ScheduleStarted},
 			v1beta1.StartUntilAnnotation, "2026-10-22T12:00:00Z",
 			"start-until keeps it running until Thu 2026-10-22 12:00 UTC" + undone, ""},
@@ -464,6 +464,8 @@ func TestNoSchedule(t *testing.T) {
 				"  kubectl annotate -n dev deployment/web useless.container.training/schedule-"},
 		{"a misspelled annotation", prefix + "stop-shedule", "20:00", "deployment/web has no schedule: the annotation " +
 			"useless.container.training/stop-shedule is unknown: do you mean useless.container.training/stop-schedule?"},
+		{"an annotation in upper case", prefix + "Stop-Schedule", "20:00", "deployment/web has no schedule: the annotation " +
+			"useless.container.training/Stop-Schedule is unknown: do you mean useless.container.training/stop-schedule?"},
 		{"stop-replicas without a schedule", v1beta1.StopReplicasAnnotation, "1", "deployment/web has no schedule: " +
 			"useless.container.training/stop-replicas \"1\": there is no start-schedule, stop-schedule or stop-after; " +
 			"use for example stop-schedule \"Mon-Fri 20:00\" in addition"},
@@ -1116,6 +1118,38 @@ metadata:
   namespace: dev
   annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00", useless.container.training/stop-schedule: "22:00"}
 `, "# deployment/web: " + replaces + annotate + "deployment/web -n dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
+		{"a workload already has other settings of a schedule", `
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: dev
+  annotations:
+    downscaler/uptime: "Mon-Fri 08:00-20:00"
+    useless.container.training/stop-after: 8h
+    useless.container.training/stop-replicas: "1"
+    useless.container.training/suspend: "true"
+`, "# deployment/web: " + replaces + annotate + "deployment/web -n dev 'start-schedule=Mon-Fri 08:00' " +
+			"'stop-schedule=Mon-Fri 20:00' 'stop-after-' 'stop-replicas-'\n"},
+		{"a workload with an old schedule is excluded", `
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: dev
+  annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00", useless.container.training/schedule: none}
+`, "# deployment/web: it is excluded with schedule=none: run the command only to end this exclusion\n" +
+			annotate + "deployment/web -n dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00' 'schedule-'\n"},
+		{"comments about two namespaces name them", `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: dev, annotations: {downscaler/exclude: "sometimes"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: test, annotations: {downscaler/exclude: "sometimes"}}
+`, "# deployment/web in namespace dev: exclude is not translated: it is neither true nor false\n" +
+			"# deployment/web in namespace test: exclude is not translated: it is neither true nor false\n"},
 		{"an excluded workload already has a schedule", `
 apiVersion: apps/v1
 kind: Deployment

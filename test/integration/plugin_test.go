@@ -76,7 +76,12 @@ func testPluginSchedule(t *testing.T, namespace string) {
 	mustPrint(t, namespace, []string{"schedule", "explain", "deploy", "web"}, "start-until keeps it running until")
 
 	mustPrint(t, namespace, []string{"sleep", "deployment/web"}, "deployments.apps/web stopped until ")
+	stoppedAt := getDeployment(t, namespace, d.Name).Annotations[v1beta1.LastScheduleTimeAnnotation]
+	mustPrint(t, namespace, []string{"sleep", "deployment/web"}, "deployments.apps/web is already stopped until ")
 	d = getDeployment(t, namespace, d.Name)
+	if at := d.Annotations[v1beta1.LastScheduleTimeAnnotation]; at != stoppedAt {
+		t.Errorf("a second sleep changes the time of the stop from %s to %s", stoppedAt, at)
+	}
 	if *d.Spec.Replicas != 0 || d.Annotations[v1beta1.OriginalReplicasAnnotation] != "3" ||
 		d.Annotations[v1beta1.StartUntilAnnotation] != "" {
 		t.Errorf("after sleep, the deployment has %d replicas and the annotations %v", *d.Spec.Replicas, d.Annotations)

@@ -141,6 +141,14 @@ func replicas(key string) func(*Translation, string, bool) {
 // its own annotations. The kind is a name in controller.Kinds, or empty for a Namespace.
 func Downscaler(own, defaults map[string]string, kind string) Translation {
 	t := Translation{Annotations: map[string]string{}}
+	_, hasUptime := own[Prefix+"uptime"]
+	_, hasDowntime := own[Prefix+"downtime"]
+	if hasUptime && hasDowntime {
+		own = maps.Clone(own)
+		maps.DeleteFunc(own, func(key, _ string) bool { return isTime(key) })
+		t.Reasons = append(t.Reasons, "the times are not translated: uptime and downtime set the same times; "+
+			"keep only one of them")
+	}
 	t.add(own, kind == "")
 	if hasTimes(own) {
 		inherited, before := maps.Clone(defaults), len(t.Reasons)
