@@ -372,7 +372,7 @@ func unknownKey(key string) string {
 		commands.AddCommand(command)
 	}
 	name := strings.TrimPrefix(key, prefix)
-	for commands.SuggestionsMinimumDistance = 1; commands.SuggestionsMinimumDistance <= 3; commands.SuggestionsMinimumDistance++ {
+	for commands.SuggestionsMinimumDistance = range 4 { // the most similar first
 		if similar := commands.SuggestionsFor(name); len(similar) > 0 {
 			return fmt.Sprintf("%s is unknown: do you mean %s?", key, prefix+similar[0])
 		}
