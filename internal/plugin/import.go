@@ -175,8 +175,8 @@ func (c change) command() string {
 		command += " -n " + c.namespace
 	}
 	command += " " + quoted(c.Annotations)
-	for _, key := range c.obsolete {
-		command += " '" + key + "-'"
+	if len(c.obsolete) > 0 {
+		command += " '" + strings.Join(c.obsolete, "-' '") + "-'"
 	}
 	return command
 }
