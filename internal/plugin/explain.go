@@ -199,10 +199,15 @@ func (w workload) reason(s *schedule.Schedule, due schedule.Due, now time.Time) 
 		return fmt.Sprintf("%s, but the operator has not executed it yet: its events can show the reason\n"+
 			"  kubectl events -n %s --for %s", last, w.object.GetNamespace(), w.id())
 	}
+	return last + w.afterLast(s, due, now)
+}
+
+// afterLast explains what has undone the last start or stop, or what follows after an uptime on demand.
+func (w workload) afterLast(s *schedule.Schedule, due schedule.Due, now time.Time) string {
 	if contradiction := w.contradiction(s, due); contradiction != "" || !due.IsUptime {
-		return last + contradiction
+		return contradiction
 	}
-	return last + w.afterWake(now, due.Expiry)
+	return w.afterWake(now, due.Expiry)
 }
 
 // describeLast describes the last start or stop.
