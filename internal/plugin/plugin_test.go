@@ -68,19 +68,12 @@ func TestImportRejectsNames(t *testing.T) {
 
 // TestTimeline shows the weeks of both clock changes, with an excluded day in the second one.
 func TestTimeline(t *testing.T) {
-	s, problems := schedule.Parse(map[string]string{
+	checkTimelines(t, map[string]string{
 		v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00",
 		v1beta1.StopScheduleAnnotation:  "Mon-Fri 20:00",
 		v1beta1.TimeZoneAnnotation:      "Europe/Berlin",
 		v1beta1.ExcludeDatesAnnotation:  "2026-10-23",
-	}, time.UTC)
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	var out strings.Builder
-	timeline(&out, s, time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC))
-	timeline(&out, s, now)
-	const want = `                  0     6     12    18
+	}, time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC), now, `                  0     6     12    18
   Tue 2026-03-24  .......#############....  start 07:00, stop 20:00
   Wed 2026-03-25  .......#############....  start 07:00, stop 20:00
   Thu 2026-03-26  .......#############....  start 07:00, stop 20:00
@@ -96,7 +89,19 @@ func TestTimeline(t *testing.T) {
   Fri 2026-10-23  ........................  stop 20:00, excluded: no start
   Sat 2026-10-24  ........................
   Sun 2026-10-25  ........................  clocks go back
-`
+`)
+}
+
+// checkTimelines compares the timelines of a schedule at two times with want.
+func checkTimelines(t *testing.T, annotations map[string]string, first, second time.Time, want string) {
+	t.Helper()
+	s, problems := schedule.Parse(annotations, time.UTC)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var out strings.Builder
+	timeline(&out, s, first)
+	timeline(&out, s, second)
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
 	}
@@ -105,18 +110,11 @@ func TestTimeline(t *testing.T) {
 // TestTimelineWithoutMidnight shows a week in which the clocks go from 24:00 to 01:00, and one in which they go from
 // 24:00 to 23:00.
 func TestTimelineWithoutMidnight(t *testing.T) {
-	s, problems := schedule.Parse(map[string]string{
+	checkTimelines(t, map[string]string{
 		v1beta1.StartScheduleAnnotation: "00:00",
 		v1beta1.StopScheduleAnnotation:  "20:00",
 		v1beta1.TimeZoneAnnotation:      "America/Santiago",
-	}, time.UTC)
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	var out strings.Builder
-	timeline(&out, s, time.Date(2026, 9, 6, 15, 0, 0, 0, time.UTC))
-	timeline(&out, s, time.Date(2026, 4, 5, 15, 0, 0, 0, time.UTC))
-	const want = `                  0     6     12    18
+	}, time.Date(2026, 9, 6, 15, 0, 0, 0, time.UTC), time.Date(2026, 4, 5, 15, 0, 0, 0, time.UTC), `                  0     6     12    18
   Thu 2026-09-03  ####################....  start 00:00, stop 20:00
   Fri 2026-09-04  ####################....  start 00:00, stop 20:00
   Sat 2026-09-05  ####################....  start 00:00, stop 20:00
@@ -132,10 +130,7 @@ func TestTimelineWithoutMidnight(t *testing.T) {
   Mon 2026-04-06  ####################....  start 00:00, stop 20:00
   Tue 2026-04-07  ####################....  start 00:00, stop 20:00
   Wed 2026-04-08  ####################....  start 00:00, stop 20:00
-`
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Error(diff)
-	}
+`)
 }
 
 // stopped returns a Deployment with no replicas. The record describes its last start or stop.

@@ -109,7 +109,7 @@ func (p *proxy) accept(client net.Conn) {
 	}
 	c.server = server
 	p.mu.Lock()
-	moved := p.target != target // after the dial began, so to has not reset this connection
+	moved := p.target != target // the method to did not know this connection, so it has not reset it
 	if !moved {
 		p.connections[c] = true
 	}
