@@ -32,19 +32,14 @@ func checkResources(t *testing.T, namespace string) {
 	user := newNamespace(t, "load")
 	mustRead(t, manyMachines(loadMachines), "kubectl", "create", "-n", user, "-f", "-")
 	must(t, "kubectl", "wait", "-n", user, "--for=condition=Ready", "machine", "--all", "--timeout=2m")
+	rest := time.Now()
 	pods := operatorPods(t, namespace)
 	before := map[string]usage{}
 	for _, pod := range pods {
-		before[pod.Name] = usageOf(t, &pod)
+		before[pod.Name] = usageSince(t, &pod, rest)
 	}
 	for _, pod := range pods {
-		var after usage
-		eventually(t, time.Minute, func() string {
-			if after = usageOf(t, &pod); after.at.Sub(before[pod.Name].at) < 20*time.Second {
-				return "the kubelet has no second measurement, 20 s after the first"
-			}
-			return ""
-		})
+		after := usageSince(t, &pod, before[pod.Name].at.Add(20*time.Second))
 		cpu := (after.cpu - before[pod.Name].cpu) / after.at.Sub(before[pod.Name].at).Seconds()
 		requests := pod.Spec.Containers[0].Resources.Requests
 		t.Logf("%s with %d machines: memory %.1f MiB, request %s; CPU %.2fm, request %s", pod.Name, loadMachines,
@@ -56,6 +51,20 @@ func checkResources(t *testing.T, namespace string) {
 			t.Errorf("%s uses more CPU than it requests", pod.Name)
 		}
 	}
+}
+
+// usageSince waits until the kubelet has measured a Pod at or after start. The kubelet answers with its last measurement,
+// which can be older than the operator's last work.
+func usageSince(t *testing.T, pod *corev1.Pod, start time.Time) usage {
+	t.Helper()
+	var measured usage
+	eventually(t, time.Minute, func() string {
+		if measured = usageOf(t, pod); measured.at.Before(start) {
+			return "the kubelet has no measurement since " + start.Format(time.RFC3339)
+		}
+		return ""
+	})
+	return measured
 }
 
 // usageOf reads a Pod's usage from the kubelet, through the API server.
