@@ -25,7 +25,8 @@ func (o *options) newSleep() *cobra.Command {
 	c := &cobra.Command{
 		Use: "sleep KIND/NAME", Short: "Stop a workload until the next start of its schedule",
 		Long: "Stop a workload as the operator does. This also ends an uptime that the command wake has started.\n" +
-			"The next start of the schedule restores the workload. With --until, earlier starts and stops are skipped.",
+			"The next start of the schedule restores the workload. With --until, the operator skips starts and stops " +
+			"before that time.",
 		Example: "  kubectl useless sleep deployment/web\n" +
 			"  kubectl useless sleep deployment/web --until 2026-11-30T07:00:00+01:00",
 		ValidArgsFunction: o.completeWorkload,
@@ -48,14 +49,17 @@ func (o *options) sleep(args []string, until string) error {
 	if err != nil {
 		return err
 	}
-	if until == "" && w.isAsleep(o.clock.Now()) {
+	isAsleep := w.isAsleep(o.clock.Now())
+	if until == "" && isAsleep {
 		fmt.Fprintf(o.Out, "%s/%s is already stopped%s\n", w.info.Mapping.Resource.GroupResource(), w.info.Name,
 			w.untilStart(o.clock.Now()))
 		return nil
 	}
 	before := w.object.DeepCopyObject().(client.Object)
-	if err := w.Stop(); err != nil {
-		return err
+	if !isAsleep {
+		if err := w.Stop(); err != nil {
+			return err
+		}
 	}
 	if until != "" {
 		w.object.GetAnnotations()[v1beta1.SuspendUntilAnnotation] = until
@@ -270,8 +274,8 @@ func (o *options) newFlip() *cobra.Command {
 	}
 }
 
-// machineNamed returns the name of a Machine in the argument NAME or machine/NAME. It returns an empty string for other
-// arguments.
+// machineNamed returns the name of a Machine in the argument NAME, machine/NAME or machines/NAME. The kind may have the
+// group or the version of Machines, as in kindNamed. It returns an empty string for other arguments.
 func machineNamed(args []string) string {
 	if len(args) != 1 {
 		return ""
@@ -280,8 +284,9 @@ func machineNamed(args []string) string {
 	if !found {
 		return args[0]
 	}
-	singular, _, _ := strings.Cut(strings.ToLower(kind), ".")
-	if strings.Contains(name, "/") || singular != "machine" && singular != "machines" {
+	first, rest, _ := strings.Cut(strings.ToLower(kind), ".")
+	isMachine := (first == "machine" || first == "machines") && matchesGroup(rest, machines)
+	if strings.Contains(name, "/") || !isMachine {
 		return ""
 	}
 	return name

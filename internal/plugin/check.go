@@ -94,11 +94,15 @@ func (o *options) check(documents []document, zone *time.Location) error {
 	return nil
 }
 
-// describe writes the schedule of an object without mistakes, or a note that its Namespace is not in the manifests.
+// describe writes the schedule of an object without mistakes, that it is excluded from the default of its Namespace, or
+// a note that its Namespace is not in the manifests.
 func (o *options) describe(c checker, d document, s *schedule.Schedule, source string) {
 	switch {
 	case s != nil:
 		d.print(o.Out, s, source, c.now)
+	case d.annotations[v1beta1.ScheduleAnnotation] == v1beta1.ScheduleNone && !d.isNamespace():
+		fmt.Fprintf(o.Out, "%s/%s (%s:%d): no schedule, because of schedule: none\n", strings.ToLower(d.kind), d.name,
+			d.file, d.line)
 	case c.needsDefault(d):
 		fmt.Fprintf(o.ErrOut, "note: %s/%s (%s:%d) needs the default schedule of its Namespace: "+
 			"the Namespace is not in these files\n", strings.ToLower(d.kind), d.name, d.file, d.line)

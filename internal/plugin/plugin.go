@@ -174,8 +174,11 @@ func (o *options) adviseAll(c *cobra.Command) {
 	}
 }
 
-// flagError names the command that shows the flags.
+// flagError names the command that shows the flags. If a command is unknown, its flags are unknown, too.
 func flagError(c *cobra.Command, err error) error {
+	if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 {
+		return needsCommand(c, args)
+	}
 	return fmt.Errorf("%w: %s --help shows the flags", err, c.CommandPath())
 }
 

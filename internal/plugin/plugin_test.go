@@ -669,6 +669,8 @@ func TestCheck(t *testing.T) {
 			"-:4: useless.container.training/stop-schedule", true},
 		{"a Namespace without a default in the files means that its workloads have no default", "kind: Namespace\nmetadata: {name: dev}\n---\n" +
 			inDev("Deployment", `{suspend: "true"}`), "there is no start-schedule", true},
+		{"schedule: none excludes a workload from the default", namespaceWithDefault("20:00") + inDev("Deployment", `{schedule: none}`),
+			"deployment/web (-:9): no schedule, because of schedule: none\n", false},
 		{"an own schedule replaces the default", namespaceWithDefault("20:00") + inDev("Deployment", `{stop-after: 4h}`),
 			"deployment/web (-:9), time zone UTC:\n  stop   4h after each start", false},
 		{"an autoscaler has no default", namespaceWithDefault("20:00") + inDev("HorizontalPodAutoscaler", `{suspend: "true"}`),
@@ -797,6 +799,8 @@ func TestWrongArguments(t *testing.T) {
 		{"schedule list -o xml", "use json, yaml or wide"},
 		{"schedule list --default-time-zone Berlin", "use for example Europe/Berlin"},
 		{"schedule list web", "use kubectl useless schedule explain KIND/NAME"},
+		{"check -f web.yaml", `unknown command "check": do you mean kubectl useless schedule check?`},
+		{"-f web.yaml", "unknown shorthand flag: 'f' in -f: kubectl useless --help shows the flags"},
 		{"lst", "do you mean kubectl useless schedule list?"},
 		{"expl deploy/web", "do you mean kubectl useless schedule explain?"},
 		{"start deploy/web", "do you mean kubectl useless wake?"},
@@ -828,6 +832,7 @@ func TestWrongArguments(t *testing.T) {
 		{"flip a b", "write the name of one Machine"},
 		{"flip ''", "write the name of one Machine"},
 		{"flip deployment/web", "write the name of one Machine"},
+		{"flip machine.cluster.x-k8s.io/a", "write the name of one Machine"},
 		{"flip machine/a/b", "write the name of one Machine"},
 	} {
 		t.Run(c.args, func(t *testing.T) {

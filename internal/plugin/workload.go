@@ -54,8 +54,7 @@ func kindNamed(name string) (kind, error) {
 		if !slices.Contains([]string{k.plural, k.singular, k.short}, first) {
 			continue
 		}
-		_, full, _ := strings.Cut(k.resource, ".")
-		if _, group, _ := strings.Cut(full, "."); rest == "" || rest == full || rest == group {
+		if matchesGroup(rest, k.resource) {
 			return k, nil
 		}
 	}
@@ -64,6 +63,14 @@ func kindNamed(name string) (kind, error) {
 		valid = append(valid, k.singular+" ("+k.short+")")
 	}
 	return kind{}, fmt.Errorf("unknown kind %q: use one of %s", name, strings.Join(valid, ", "))
+}
+
+// matchesGroup reports whether rest is empty, the group of a resource, or its version and group. The resource has the
+// format plural.version.group.
+func matchesGroup(rest, resource string) bool {
+	_, full, _ := strings.Cut(resource, ".")
+	_, group, _ := strings.Cut(full, ".")
+	return rest == "" || rest == full || rest == group
 }
 
 // kindOf returns the kind of an object with an API version. A group in the API version must match, but the version may

@@ -209,6 +209,16 @@ func testPluginSleepUntil(t *testing.T, namespace string) {
 	if got := d.Annotations[v1beta1.SuspendUntilAnnotation]; got != until {
 		t.Errorf("after sleep, suspend-until is %q, want %s", got, until)
 	}
+	stoppedAt := d.Annotations[v1beta1.LastScheduleTimeAnnotation]
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // the annotation has whole seconds
+	later := time.Now().Add(2 * time.Hour).UTC().Format(time.RFC3339)
+	mustPrint(t, namespace, []string{"sleep", "deploy/web", "--until", later}, "stopped")
+	d = waitForWorkload(t, d, "suspended longer", func(d *appsv1.Deployment) bool {
+		return d.Annotations[v1beta1.SuspendUntilAnnotation] == later
+	})
+	if at := d.Annotations[v1beta1.LastScheduleTimeAnnotation]; at != stoppedAt {
+		t.Errorf("a second sleep with --until changes the time of the stop from %s to %s", stoppedAt, at)
+	}
 	annotate(t, d, v1beta1.StartScheduleAnnotation, timeOfDayIn(-2*time.Hour))
 	waitUntilScheduleProcessed(t, namespace)
 	waitForReplicas(t, d, 0)
