@@ -66,15 +66,15 @@ var horizontalPodAutoscalers = &kind{
 const autoscalersByTarget = "useless/target"
 
 // conflict returns a warning about an autoscaler that would undo a stop, or an empty string. Kubernetes disables a
-// HorizontalPodAutoscaler while its workload has 0 replicas, unless the autoscaler itself has scaled to 0. An
-// autoscaler that KEDA controls does not stay disabled, because KEDA would enable it again.
+// HorizontalPodAutoscaler while its workload has 0 replicas; for the exceptions, see scalesToZero. An autoscaler that
+// KEDA controls does not stay disabled, because KEDA would enable it again.
 func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAutoscaler) string {
 	if s.Stop == nil && s.StopAfter == 0 {
 		return ""
 	}
 	for i := range autoscalers {
 		hpa := &autoscalers[i]
-		if owner := metav1.GetControllerOfNoCopy(hpa); owner != nil && strings.HasPrefix(owner.APIVersion, "keda.sh/") {
+		if owner := kedaOwner(hpa); owner != nil {
 			return fmt.Sprintf("%s %s would undo a stop, so the workload is not stopped: "+
 				"move the annotations to the %[1]s", owner.Kind, owner.Name)
 		}
@@ -92,8 +92,16 @@ func conflict(s *schedule.Schedule, autoscalers []autoscalingv2.HorizontalPodAut
 	return ""
 }
 
+// kedaOwner returns the object of KEDA that controls an autoscaler, or nil.
+func kedaOwner(o client.Object) *metav1.OwnerReference {
+	if owner := metav1.GetControllerOfNoCopy(o); owner != nil && strings.HasPrefix(owner.APIVersion, "keda.sh/") {
+		return owner
+	}
+	return nil
+}
+
 // scalesToZero reports whether an autoscaler may scale to zero. Such an autoscaler stays active at 0 replicas if it has
-// scaled to zero itself, and always before Kubernetes 1.37.
+// scaled to zero itself. Before Kubernetes 1.37, it always stays active.
 func scalesToZero(o client.Object) bool {
 	least := o.(*autoscalingv2.HorizontalPodAutoscaler).Spec.MinReplicas
 	return least != nil && *least == 0
@@ -145,5 +153,5 @@ func (c *Controller) targetOf(_ context.Context, o client.Object) []reconcile.Re
 // drops the other updates, because the status of an autoscaler changes every few seconds.
 var retargeted = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return target(e.ObjectOld) != target(e.ObjectNew) || scalesToZero(e.ObjectOld) != scalesToZero(e.ObjectNew) ||
-		(metav1.GetControllerOfNoCopy(e.ObjectOld) == nil) != (metav1.GetControllerOfNoCopy(e.ObjectNew) == nil)
+		(kedaOwner(e.ObjectOld) == nil) != (kedaOwner(e.ObjectNew) == nil)
 }}

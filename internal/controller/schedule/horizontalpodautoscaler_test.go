@@ -64,7 +64,7 @@ func TestConflict(t *testing.T) {
 		"KEDA": {"KEDA enables its autoscaler after a stop", 0, newAutoscaler(controlledBy("keda.sh/v1alpha1")),
 			"ScaledObject events would undo a stop", true},
 		"Controlled": {"an autoscaler that a controller other than KEDA manages stays disabled after a stop", 0,
-			newAutoscaler(controlledBy("example.com/v1")), "", true},
+			newAutoscaler(controlledBy("example.com/v1")), "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			trimmed, err := horizontalPodAutoscalers.transform(c.autoscaler)
