@@ -1,8 +1,8 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bundle completes a bundle that operator-sdk has generated. It adds the icon, the related images, and a
-// descriptor for each field in the schemas of the CRDs. It also sets createdAt to the time of the release, because
+// Command bundle completes a bundle that operator-sdk has generated. It adds the icon, the related images, and
+// descriptors for the fields of spec and status. It also sets createdAt to the time of the release, because
 // operator-sdk sets the current time. It lists the owned APIs and their examples in the order of the base CSV in
 // config/manifests/bases.
 //
@@ -58,7 +58,7 @@ func complete(dir string) error {
 			return err
 		}
 	}
-	// operator-sdk sorts by name and version. In that order, the deprecated versions would be first.
+	// operator-sdk lists the versions in the order of the CRDs. There, the deprecated version is first.
 	slices.SortStableFunc(owned, inOrderOf(base.Spec.CustomResourceDefinitions.Owned))
 	icon, err := os.ReadFile(iconFile)
 	annotations := written.GetAnnotations()
@@ -72,7 +72,7 @@ func complete(dir string) error {
 			images = append(images, operatorsv1alpha1.RelatedImage{Name: container.Name, Image: container.Image})
 			annotations["containerImage"] = container.Image
 		}
-		// OLM creates this Service itself. operator-sdk needed the Service only for the webhooks' ports.
+		// OLM creates this Service itself. operator-sdk needed the Service only to generate webhookdefinitions.
 		if err := os.Remove(filepath.Join(dir, deployment.Name+"-service_v1_service.yaml")); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func inOrderOf(list []operatorsv1alpha1.CRDDescription) func(a, b operatorsv1alp
 	return func(a, b operatorsv1alpha1.CRDDescription) int { return position(a) - position(b) }
 }
 
-// describe adds a descriptor to api for each field of its spec and status.
+// describe adds descriptors to api for the fields of its spec and status, except the fields of a condition.
 func describe(dir string, api *operatorsv1alpha1.CRDDescription) error {
 	var crd apiextensionsv1.CustomResourceDefinition
 	plural, group, _ := strings.Cut(api.Name, ".")

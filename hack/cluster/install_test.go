@@ -35,7 +35,7 @@ func testInstall(t *testing.T, cp *ControlPlane, client kubernetes.Interface) {
 	}
 	out, err := cp.Kubectl(t.Context(), "get", "gadgets", "-n", "installed", "-o", "name").Output()
 	if err != nil || strings.Count(string(out), "gadget.test.useless.container.training/gadget-") != 2 {
-		t.Errorf("want two gadgets, one of each installation: error %v, got\n%s", err, out)
+		t.Errorf("want two gadgets, one from each installation: error %v, got\n%s", err, out)
 	}
 	if _, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "without-namespace", metav1.GetOptions{}); err != nil {
 		t.Errorf("object without a namespace: %v", err)

@@ -20,7 +20,7 @@ import (
 // validity is the lifetime of certificates. It is longer than any test or demo.
 const validity = 365 * 24 * time.Hour
 
-// Authority signs the certificates of one cluster.
+// Authority signs certificates.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// logTail is the number of bytes that Log and errors read from the end of a log.
+// logTail is the maximum number of bytes that Log and Logs read from the end of a log.
 const logTail = 64 << 10
 
 // Command is a program for StartProcess to run.
@@ -34,8 +34,8 @@ type Command struct {
 	Log string
 }
 
-// Process is a running program. The caller of StartProcess must stop it. On Linux, the kernel kills it if this process
-// is killed.
+// Process is a running program. The caller of StartProcess must stop it. On Linux, the kernel kills it if its parent
+// process ends.
 type Process struct {
 	name string
 	log  string
@@ -120,7 +120,8 @@ func (p *Process) Signal(s os.Signal) error {
 	return nil
 }
 
-// Kill sends SIGKILL to the process and its children, and waits until the process has ended.
+// Kill sends SIGKILL to the process and its children, and waits until the process has ended. If the process has already
+// ended, Kill does nothing.
 func (p *Process) Kill() {
 	if !isDone(p.done) {
 		_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // the whole group

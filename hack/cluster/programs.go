@@ -29,11 +29,11 @@ const (
 // assetsVariable is the environment variable for a folder with prebuilt programs, as in envtest.
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
-// upstream is a release of another project, pinned by a module in hack/tools.
+// upstream is a release of another project. A .mod file in hack/tools pins it.
 type upstream struct {
 	name   string // in messages
-	file   string // the module's file name without .mod
-	module string // the version of this module is the version of the release
+	file   string // the name of the .mod file, without .mod
+	module string // the Go module that has the version of the release
 	tags   string
 	// gigabytes is the approximate disk space that a first build needs. It includes compiled and downloaded packages in
 	// Go's caches, the programs, and temporary files.
@@ -47,7 +47,7 @@ type upstream struct {
 // controlPlane lists the programs that tests and the demo need.
 var controlPlane = []string{etcd, apiServer, controllerManager, kubectl}
 
-// kubernetesUpstream has a module for each minor release. kubernetesRelease selects one.
+// kubernetesUpstream has a .mod file for each minor release. kubernetesRelease selects one.
 var kubernetesUpstream = upstream{
 	name: "Kubernetes", file: "kubernetes", module: "k8s.io/kubernetes", gigabytes: 5,
 	stamp: kubernetesVersion,
@@ -271,7 +271,7 @@ func Version(file string) (string, error) {
 	return b.version, nil
 }
 
-// Source downloads the source of the release that Version describes, and returns its folder.
+// Source downloads the source of the release that hack/tools/FILE.mod pins, and returns its folder.
 func Source(ctx context.Context, file string) (string, error) {
 	b, err := nodeBuild(file)
 	if err != nil {

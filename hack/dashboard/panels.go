@@ -23,7 +23,7 @@ type graph struct {
 // double braces.
 type query struct{ expr, legend string }
 
-// rows lists all panels. Each replica exports the same gauges of objects, so a query takes their maximum over the
+// rows lists all panels. The gauges of all replicas count the same objects, so a query takes their maximum over the
 // replicas. Only the leader increases the counters of controllers, so a query takes their sum.
 var rows = []row{
 	{"Operator", operator},

@@ -79,7 +79,7 @@ func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 	}
 	c, err := client.New(d.plane.Config, client.Options{Scheme: scheme})
 	if err != nil {
-		return fmt.Errorf("watch the machines: %w", err)
+		return fmt.Errorf("create a client: %w", err)
 	}
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -92,7 +92,7 @@ func (d *demo) watch(ctx context.Context, look func(view) (done bool)) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			return fmt.Errorf("watch the machines: %w", err)
+			return fmt.Errorf("read the objects and events: %w", err)
 		}
 		if look(newView(machines.Items, others, events.Items)) {
 			return nil

@@ -222,8 +222,8 @@ require (
 	sigs.k8s.io/yaml v1.3.0 // indirect
 )
 
-// Kubernetes builds its staging modules from its own tree; outside it they are published as v0.30.14.
-// Of k8s.io/kube-proxy, the checksum database has v0.30.4, with the same types.
+// Kubernetes builds its staging modules from its own source tree. Other modules need the published versions v0.30.14.
+// Exception: the checksum database has k8s.io/kube-proxy v0.30.4, but not v0.30.14. Both have the same types.
 replace (
 	k8s.io/api => k8s.io/api v0.30.14
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.30.14

@@ -209,7 +209,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// Kubernetes builds its staging modules from its own tree; outside it they are published as v0.35.4.
+// Kubernetes builds its staging modules from its own source tree. Other modules need the published versions v0.35.4.
 replace (
 	k8s.io/api => k8s.io/api v0.35.4
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.35.4

@@ -205,7 +205,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// Kubernetes builds its staging modules from its own tree; outside it they are published as v0.36.3.
+// Kubernetes builds its staging modules from its own source tree. Other modules need the published versions v0.36.3.
 replace (
 	k8s.io/api => k8s.io/api v0.36.3
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.36.3

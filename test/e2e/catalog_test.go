@@ -19,7 +19,7 @@ import (
 )
 
 // documentedSubscription returns the manifests that docs/installing.md applies. They set a limit on switches.
-// documentedSubscription adds a short interval for usage, so that checkUsage waits less.
+// documentedSubscription adds a short interval of usage requests, so that checkUsage waits less.
 func documentedSubscription(t *testing.T) string {
 	t.Helper()
 	commands := documented(t, "make catalog ", usageInterval...)
@@ -27,8 +27,8 @@ func documentedSubscription(t *testing.T) string {
 	return strings.TrimSuffix(manifests, "\nEND")
 }
 
-// usageInterval contains an old and a new text for the function documented. They add an environment variable to the
-// Subscription in docs/installing.md.
+// usageInterval is an old and a new text, for the argument replacements of documented. The new text adds an environment
+// variable to the Subscription in docs/installing.md.
 var usageInterval = []string{`value: "50"}`, `value: "50"}, {name: USELESS_VM_USAGE_INTERVAL, value: 5s}`}
 
 // TestCatalog installs the operator from a catalog, and upgrades it with OLM.

@@ -54,7 +54,7 @@ func mustRead(t *testing.T, stdin string, command ...string) string {
 	return output
 }
 
-// runDocumented runs the commands that documented returns, and returns their combined output. The commands must
+// runDocumented calls documented, runs the returned commands, and returns their combined output. The commands must
 // succeed.
 func runDocumented(t *testing.T, begins string, replacements ...string) string {
 	t.Helper()
@@ -62,9 +62,9 @@ func runDocumented(t *testing.T, begins string, replacements ...string) string {
 	return must(t, "bash", "-e", "-c", script)
 }
 
-// documented returns the first command of docs/installing.md that has a prefix, and the commands after it in its block.
-// The argument begins is this prefix. documented replaces the name of the registry. replacements are pairs of an old
-// and a new text. The block must contain each old text.
+// documented returns the first command of docs/installing.md that has a prefix (begins), and the commands after it in
+// its block. It replaces the name of the registry. replacements are pairs of an old and a new text. The commands must
+// contain each old text.
 func documented(t *testing.T, begins string, replacements ...string) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(repository, "docs", "installing.md"))
@@ -88,7 +88,7 @@ func documented(t *testing.T, begins string, replacements ...string) []string {
 		}
 		for pair := range slices.Chunk(replacements, 2) {
 			if !strings.Contains(strings.Join(original, "\n"), pair[0]) {
-				t.Fatalf("the block with %q in docs/installing.md does not contain %q", begins, pair[0])
+				t.Fatalf("the commands from %q in docs/installing.md do not contain %q", begins, pair[0])
 			}
 		}
 		return commands

@@ -42,9 +42,9 @@ func TestUpgrade(t *testing.T) {
 	lists := startPoll(t, "lists in v1alpha1", listMachines("v1alpha1", user, count))
 	converted := []*poll{
 		// As soon as the new version leads, it stores the machines in v1beta1. Then each get needs a conversion. Until
-		// the last old Pod has stopped, the API server may call this Pod, but the Pod has no webhooks.
+		// the last old Pod has stopped, the API server may call an old Pod, which has no webhooks.
 		startPoll(t, "gets in v1alpha1", getMachine("v1alpha1", user, "machine-7")),
-		// The API server first fills its cache for v1beta1. Until then, a request waits for up to 10 s.
+		// While the API server fills its cache for v1beta1, a request waits for up to 10 s.
 		startPoll(t, "lists in v1beta1", onceServed(listMachines("v1beta1", user, count))),
 		startPoll(t, "gets in v1beta1", onceServed(getMachine("v1beta1", user, "machine-7"))),
 		startPoll(t, "writes in v1alpha1", createMachine("v1alpha1", user)),

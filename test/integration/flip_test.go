@@ -172,7 +172,7 @@ func TestFlips(t *testing.T) {
 	runShared(t, []namespacedTest{
 		{"switches are turned down one per interval, oldest first, never early", testFlipOrder},
 		{"with the default delay and interval, three switches take fifteen seconds", testDefaultRule},
-		{"without delay and interval, all switches are turned down immediately", testNoDelay},
+		{"if delay and interval are 0, all switches are turned down immediately", testNoDelay},
 		{"the delay starts again when a user turns a switch down and up", testNewDelay},
 		{"the delay starts again when a user turns a switch down and up quickly", testNewDelayUnseen},
 		{"the interval holds after the last flipped switch is deleted", testFlippedAndDeleted},

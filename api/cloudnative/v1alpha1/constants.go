@@ -9,7 +9,8 @@ const (
 	VirtualMachineLabel = "cloudnative.tw/virtualmachine"
 
 	// VirtualMachineFinalizer is on a VirtualMachine. The operator adds it before it creates the first Pod. When a user
-	// deletes the VirtualMachine, the operator removes the finalizer after the Pod is gone.
+	// deletes the VirtualMachine, the operator removes the finalizer after the Pod is gone. If the VirtualMachine is
+	// paused, or its Pod is orphaned, the operator removes the finalizer immediately.
 	VirtualMachineFinalizer = "cloudnative.tw/virtualmachine"
 )
 
@@ -72,7 +73,7 @@ const (
 	ReasonDeferred = "Deferred"
 	// ReasonInfeasible means that the node can never provide the resources.
 	ReasonInfeasible = "Infeasible"
-	// ReasonResizeRefused means that the API server rejects the resize.
+	// ReasonResizeRefused means that the API server rejects the resize, or that an admission webhook changes it.
 	ReasonResizeRefused = "ResizeRefused"
 	// ReasonMeasured means that the usage of the Pod is known.
 	ReasonMeasured = "Measured"

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// A frame is the content that a terminal shows from the time at until its next frame.
+// A frame is the content that a terminal shows until its next frame.
 type frame struct {
-	at       time.Duration
-	terminal int // the index in terminals
+	at       time.Duration // since the start of the recording
+	terminal int           // the index in terminals
 	lines    []string
 }
 

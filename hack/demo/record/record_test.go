@@ -49,7 +49,7 @@ func TestPictureIsCurrent(t *testing.T) {
 		}
 	}
 	if local := regexp.MustCompile(`/(home|root|tmp|Users)/`).FindString(picture); local != "" {
-		t.Errorf("the picture shows a path of the machine that recorded it: %s", local)
+		t.Errorf("the picture shows a path of the computer that recorded it: %s", local)
 	}
 	const limit = 300_000 // readers load the picture with the README
 	if len(picture) > limit {
@@ -156,7 +156,7 @@ func (p *parts) Read(buffer []byte) (int, error) {
 	return n, nil
 }
 
-// TestShell records a command, and replaces the path of the clone.
+// TestShell records two commands. The recording must replace the path of the clone. A third command fails.
 func TestShell(t *testing.T) {
 	r := &recording{root: t.TempDir()}
 	s := shell{recording: r}
