@@ -73,9 +73,9 @@ func newFlagSet(o *options) *flag.FlagSet {
 	flags.IntVar(&o.maxSwitches, "max-switches", 100, "the maximum number of switches of a Machine, from 1 to 1000")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run the controllers on one replica at a time")
 	flags.StringVar(&o.podUID, "pod-uid", "",
-		"the UID of the operator's Pod, its identity in the Lease: a restarted container takes the Lease immediately")
+		"the UID of the operator's Pod; with it, a restarted container takes the Lease of its Pod immediately")
 	flags.StringVar(&o.namespace, "namespace", "", "the operator's namespace; "+
-		"--self-managed-certs and --check-webhooks need it (default for the Lease: the Pod's)")
+		"--self-managed-certs and --check-webhooks need it (default for the Lease: the Pod's namespace)")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443",
 		"the address of the metrics endpoint; 0 disables it")
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", true,
@@ -138,7 +138,7 @@ func (o *options) validate() error {
 }
 
 // rejectZero returns an error if an option of a controller is set to zero or an empty value, and this is not its
-// default. The controllers replace zero by the default, so such a flag would have no effect.
+// default. The controllers replace zero with the default, so such a flag would have no effect.
 func rejectZero(flags *flag.FlagSet) error {
 	var errs []error
 	controllers := flag.NewFlagSet("controllers", flag.ContinueOnError)

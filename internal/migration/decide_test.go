@@ -55,7 +55,7 @@ func TestDecide(t *testing.T) {
 				crd.Spec.Versions[0].Storage, crd.Spec.Versions[1].Storage = true, false
 			}, "new", "old"), converted: true, want: &asOld,
 		},
-		{reason: "objects of a deleted kind are not migrated", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		{reason: "a kind that is being deleted is not migrated", crd: aCRD(func(crd *apiextensionsv1.CustomResourceDefinition) {
 			crd.DeletionTimestamp = new(metav1.Unix(1, 0))
 		}, "old", "new"), converted: true},
 		{reason: "without a conversion webhook, fields would be lost", crd: aCRD(unconverted, "old", "new"), converted: true, wantErr: "things.example.com has no conversion webhook"},

@@ -43,7 +43,7 @@ func TestDue(t *testing.T) {
 				Next: onFriday(22, 0), Expiry: onFriday(22, 0), ExpiresIntoStop: true}},
 		{"after an uptime, the last start is due again", v1beta1.StartUntilAnnotation, "2026-11-20T11:00:00Z",
 			Record{ExpiresAt: onFriday(11, 0)}, false, Due{IsDue: true, Next: onFriday(20, 0)}},
-		{"stop-after of a running workload without a recorded time counts from now", v1beta1.StopAfterAnnotation, "4h", Record{Last: onFriday(7, 0)}, false,
+		{"without a recorded time, stop-after of a running workload counts from now", v1beta1.StopAfterAnnotation, "4h", Record{Last: onFriday(7, 0)}, false,
 			Due{Next: onFriday(20, 0), Since: noon, Expiry: onFriday(16, 0), ExpiresIntoStop: true}},
 		{"stop-after of a stopped workload does not count", v1beta1.StopAfterAnnotation, "4h",
 			Record{Last: onFriday(7, 0), RunningSince: onFriday(7, 0)}, true, Due{Next: onFriday(20, 0)}},
@@ -54,7 +54,7 @@ func TestDue(t *testing.T) {
 			Record{Last: onFriday(7, 0), RunningSince: onFriday(7, 30)}, false,
 			Due{Event: Event{onFriday(11, 30), true, v1beta1.StopAfterAnnotation}, IsDue: true, Next: onFriday(20, 0),
 				Since: onFriday(7, 30), Expiry: onFriday(11, 30), ExpiresIntoStop: true}},
-		{"a start that is later than the end of stop-after and was not handled is due", v1beta1.StopAfterAnnotation, "4h",
+		{"a start after the end of stop-after is due if it was not handled", v1beta1.StopAfterAnnotation, "4h",
 			Record{Last: onFriday(6, 0), RunningSince: onFriday(2, 0)}, false,
 			Due{IsDue: true, Next: onFriday(20, 0), Since: onFriday(2, 0), Expiry: onFriday(6, 0), ExpiresIntoStop: true}},
 		{"a recorded time in the future is replaced by now", v1beta1.StopAfterAnnotation, "4h",
@@ -97,7 +97,7 @@ func TestEffective(t *testing.T) {
 		isDefault     bool
 	}{
 		{"without a default, the result is the workload's own annotations", map[string]string{"a": "b"}, nil, map[string]string{"a": "b"}, false},
-		{"without own annotations, the default counts", nil, defaults, defaults, true},
+		{"without own annotations, the default applies", nil, defaults, defaults, true},
 		{"a schedule of the workload replaces the whole default", map[string]string{v1beta1.StopScheduleAnnotation: "21:00"}, defaults,
 			map[string]string{v1beta1.StopScheduleAnnotation: "21:00"}, false},
 		{"stop-after replaces the default, too", map[string]string{v1beta1.StopAfterAnnotation: "1h"}, defaults,

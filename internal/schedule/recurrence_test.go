@@ -116,7 +116,7 @@ func walk(t *testing.T, r *Recurrence, zone *time.Location, from, to time.Time) 
 // the first time.
 func halfHours(zone *time.Location, from, to time.Time) []time.Time {
 	var all []time.Time
-	at := from.Add(-2 * time.Hour) // the clock may have been set back before from
+	at := from.Add(-2 * time.Hour) // the clock may have been set back just before the range
 	latest := shown(at, zone)
 	for ; !at.After(to); at = at.Add(time.Minute) {
 		due := false

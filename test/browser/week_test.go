@@ -19,7 +19,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A span is a part of the strip that shows a week. From and To are hours since the start of the week.
+// A span is a part of the strip, which shows a week. From and To are hours since the start of the week.
 type span struct{ From, To float64 }
 
 // TestWeek checks the strip of a Deployment that runs from 07:00 to 20:00. Then the Deployment gets another schedule.
@@ -107,8 +107,8 @@ func (e *environment) createScheduled(t *testing.T, name string, annotations map
 	return d
 }
 
-// inWeek returns a JavaScript expression about the workload week. In it, find returns an element of the workload, and
-// hour converts a position on the screen to an hour of the strip.
+// inWeek returns a JavaScript expression about the Deployment named week. In it, find returns an element of the
+// workload, and hour converts a position on the screen to an hour of the strip.
 func inWeek(expression string) string {
 	return `(() => {
 		const workload = [...document.querySelectorAll('.workload')].find(w => w.querySelector('h3').innerText === 'week deployment');

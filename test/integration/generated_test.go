@@ -26,7 +26,7 @@ import (
 var (
 	seed      = flag.Uint64("seed", rand.Uint64(), "seed of the generated changes")
 	generated = flag.Int("generated", 1000,
-		"number of valid changes, and of invalid changes, for each kind, divided among its versions; with -short, a fifth")
+		"number of valid and of invalid changes per kind; the versions of a kind share it; -short divides it by 5")
 )
 
 // kindOfObject is a kind in one API version. The test generates changes of its objects.
@@ -265,8 +265,8 @@ func (c *changes) valid() generatedChange {
 	return change
 }
 
-// invalid generates a change that must be rejected. It violates a CEL rule, exceeds the operator's limit, or has one
-// value that the schema does not allow.
+// invalid generates a change that must be rejected. It violates the schema or a CEL rule, or exceeds the operator's
+// limit.
 func (c *changes) invalid() generatedChange {
 	for range 10_000 {
 		change := c.valid()
@@ -294,7 +294,7 @@ func (c *changes) breakRule(change *generatedChange) bool {
 	return len(change.fields) > 0
 }
 
-// breakValue replaces one value by an invalid value. It returns false if the object is still valid.
+// breakValue changes, removes or adds one value. It returns false if the object is still valid.
 func (c *changes) breakValue(change *generatedChange) bool {
 	part := "spec"
 	if change.status {
@@ -309,8 +309,8 @@ func (c *changes) breakValue(change *generatedChange) bool {
 	one := all[c.generator.IntN(len(all))]
 	change.object, change.wrong, change.fields = one.in(change.object), one.String(), []string{dotted(one.path)}
 	if change.status {
-		// Some of the API server's paths are relative to the status: for a number above 32 bits, and in 1.30 for every
-		// wrong type.
+		// Some error messages have a path that is relative to the status: for a number above 32 bits, and in
+		// Kubernetes 1.30 for every wrong type.
 		below := dotted(one.path[1:])
 		change.fields = append(change.fields, " in "+below, "is invalid: "+below, "is invalid: ["+below)
 	}

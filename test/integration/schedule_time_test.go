@@ -96,7 +96,7 @@ func TestScheduleAcrossTheWeekend(t *testing.T) {
 	runOperatorFor(t, options)
 	checkUnchangedAt(t, web, clock, requests)
 	if got := requests.successes(namespace, "PATCH deployments"); got != 2 { // one for web, one for barrier
-		t.Errorf("%d writes to Deployments after the start and a restart of the operator, want 2", got)
+		t.Errorf("%d writes to Deployments on Monday, want 2", got)
 	}
 }
 
@@ -223,9 +223,9 @@ func TestScheduleConflict(t *testing.T) {
 	}
 }
 
-// TestScheduleLostResponse breaks the connection during the operator's write that stops a Deployment. A connection also
-// breaks when an operator exits. The API server has rejected nothing, so the operator must not emit a ScaleFailed
-// event.
+// TestScheduleLostResponse loses the operator's write that stops a Deployment, or the response to this write. The
+// operator gets the error context.Canceled, as when it exits. The API server has rejected nothing, so the operator must
+// not emit a ScaleFailed event.
 func TestScheduleLostResponse(t *testing.T) {
 	t.Parallel()
 	for name, arrives := range map[string]bool{"the request is lost": false, "only the response is lost": true} {
@@ -265,13 +265,13 @@ func TestScheduleLostResponse(t *testing.T) {
 			})
 			requests.waitUntilIdle(t)
 			if lose.Load() {
-				t.Error("the test broke no connection")
+				t.Error("the test lost neither a write nor a response")
 			}
 			if got := requests.successes(namespace, "PATCH deployments"); got != 1 {
 				t.Errorf("%d writes, want 1", got)
 			}
 			if failures := eventsOn(t, d, v1beta1.EventScaleFailed); len(failures) > 0 {
-				t.Errorf("the lost response caused events: %+v", failures)
+				t.Errorf("the loss caused events: %+v", failures)
 			}
 		})
 	}

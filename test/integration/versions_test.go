@@ -407,8 +407,8 @@ func TestStatusInBothVersions(t *testing.T) {
 	}
 }
 
-// TestListInBothVersions lists hundreds of Machines in both versions. Paginated lists wait for the API server's watch
-// cache. For v1alpha1, this cache converts one event after another. Other tests would slow it down, so the test has an
+// TestListInBothVersions lists hundreds of Machines in both versions. Each list waits for the API server's watch cache.
+// For v1alpha1, this cache converts one event after another. Other tests would slow it down, so the test has an
 // exclusive control plane.
 func TestListInBothVersions(t *testing.T) {
 	useExclusiveCluster(t)
@@ -591,9 +591,9 @@ func TestDefaultsAreTheSameInBothVersions(t *testing.T) {
 			"{apiVersion: %s/%s, kind: Machine, metadata: {name: %s, annotations: {useless.container.training/paused: 'true'}}%s}",
 			v1beta1.GroupVersion.Group, test.version, name, test.spec), "create", "-n", namespace, "-f", "-", "-o", "json"))
 		for how, u := range map[string]*unstructured.Unstructured{
-			"when it is created": created,
-			"as v1alpha1":        read(t, alpha, "machines", namespace, name),
-			"as v1beta1":         read(t, beta, "machines", namespace, name),
+			"in the create response": created,
+			"as v1alpha1":            read(t, alpha, "machines", namespace, name),
+			"as v1beta1":             read(t, beta, "machines", namespace, name),
 		} {
 			got := machineFields(u)
 			for path, value := range want {

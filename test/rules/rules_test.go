@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rules tests the alerts in config/prometheus with promtool. Tests in test/integration check that the operator
-// has the metrics.
+// has the metrics that the alerts use.
 package rules
 
 import (
@@ -202,7 +202,7 @@ func testedAlerts(t *testing.T) (fires, silent map[string]int) {
 	return fires, silent
 }
 
-// TestJob checks that the label job in the rules is the name of the Service that the ServiceMonitor selects.
+// TestJob checks that the label job in the rules is the name of the Service with the port metrics.
 func TestJob(t *testing.T) {
 	t.Parallel()
 	want := ""

@@ -120,9 +120,9 @@ func faultPairs(writes int) (cases []conditions) {
 	return cases
 }
 
-// TestYear runs a schedule for a year, with a fault at every other write. The faults alternate. A run is slow, because
-// the controller checks the clock every ten minutes. So there are only two such runs, with different first faults. make
-// soak has a run for each first fault.
+// TestYear runs a schedule for a year, with a fault at every other write. It uses the faults in turn. A run is slow,
+// because the controller checks the clock every ten minutes. So there are only two such runs, with different first
+// faults. make soak has a run for each first fault.
 func TestYear(t *testing.T) {
 	if short() {
 		t.Skip("too slow for -short: make test-all runs it")
@@ -156,7 +156,7 @@ func (s scenario) sameResult(want result) func(*testing.T, conditions) {
 	}
 }
 
-// An outage simulates an unavailable webhook. It rejects all changes of switches.
+// An outage simulates an unavailable webhook. It rejects the operator's patches of switches, but not of their status.
 type outage struct {
 	over  bool
 	tries int

@@ -167,7 +167,7 @@ func TestDecide(t *testing.T) {
 			want:     summary{Surplus: []string{"m-1"}},
 		},
 		"SurplusFlippedInTheFuture": {
-			reason:   "a flip time in the future does not keep a switch",
+			reason:   "a flip time far in the future does not prevent the deletion of a switch",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(-time.Hour))},
 			want:     summary{Surplus: []string{"m-1"}},
@@ -232,7 +232,7 @@ func TestDecide(t *testing.T) {
 			want:     summary{},
 		},
 		"DownBeforeUp": {
-			reason:  "a switch that is down is deleted before a switch that is up, even if it is older",
+			reason:  "a switch that is down is deleted before a newer switch that is up",
 			machine: newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", created(time.Hour)),
 				newTestSwitch("m-1", created(time.Minute), seen(time.Second))},
@@ -287,7 +287,7 @@ func TestDecide(t *testing.T) {
 			want:     summary{Next: 3 * time.Second},
 		},
 		"IntervalByAnnotation": {
-			reason:  "the interval begins at a flip that only the annotation records, because of a crash",
+			reason:  "after a crash, the interval begins at a flip that only the annotation records",
 			machine: newMachine(2, lastFlipped(time.Hour)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(time.Minute)),
 				newTestSwitch("m-1", flipped(time.Second))},
@@ -365,20 +365,20 @@ func TestDecide(t *testing.T) {
 			want:     summary{Next: 50 * time.Second},
 		},
 		"NoDelayNoInterval": {
-			reason:  "without delay and interval, all switches are turned down at once, without seenAt",
+			reason:  "if delay and interval are 0, all switches are turned down at once, and none gets seenAt",
 			machine: newMachine(3, flipTimes(0, 0), lastFlipped(0)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", up), newTestSwitch("m-1", up),
 				newTestSwitch("m-2", seen(time.Second))},
 			want: summary{Flip: []string{"m-2", "m-0", "m-1"}},
 		},
 		"NoDelay": {
-			reason:   "without delay, one switch is turned down at once, and the others get seenAt",
+			reason:   "if the delay is 0, one switch is turned down at once, and the others get seenAt",
 			machine:  newMachine(2, flipTimes(0, 5)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-1", up), newTestSwitch("m-0", up)},
 			want:     summary{Flip: []string{"m-0"}, Notice: []string{"m-1"}, Next: 5 * time.Second},
 		},
 		"NoInterval": {
-			reason:  "without interval, each switch is turned down at the end of its delay",
+			reason:  "if the interval is 0, each switch is turned down at the end of its delay",
 			machine: newMachine(2, flipTimes(5, 0), lastFlipped(0)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", seen(5*time.Second)),
 				newTestSwitch("m-1", seen(3*time.Second))},
@@ -424,7 +424,7 @@ func TestDecide(t *testing.T) {
 			want: summary{Flip: []string{"m-2"}},
 		},
 		"Raise": {
-			reason:  "with position up, each switch that is down is turned up; none is turned down in the same pass",
+			reason:  "with position up, all switches that are down and not paused are turned up; none is turned down",
 			machine: newMachine(3, position(v1beta1.PositionUp, v1beta1.PositionDown)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", seen(time.Hour)),
 				newTestSwitch("m-2", pausedSwitch)},

@@ -42,7 +42,7 @@ func TestAuthors(t *testing.T) {
 	}{
 		{reason: "the response has the revision", log: logged("operator", 201, made), want: operator},
 		{reason: "the response is a deletion that waits for a finalizer", log: logged("operator", 200, held), want: operator},
-		{reason: "two users get the same revision: unknown", log: logged("operator", 200, made) + logged("user", 200, made)},
+		{reason: "two users get the revision: its author is unknown", log: logged("operator", 200, made) + logged("user", 200, made)},
 		{reason: "an update that changes nothing does not count", log: logged("user", 200, made) + changedNothing, want: user},
 		{reason: "the same user gets the revision twice", log: logged("user", 200, made) + logged("user", 200, made), want: user},
 		{reason: "the response has another revision", log: logged("user", 200, `{"metadata":{"uid":"m-0","resourceVersion":"6"}}`)},
@@ -51,7 +51,7 @@ func TestAuthors(t *testing.T) {
 		{reason: "a deletecollection response has the UID", log: logged("user", 200, all), deleted: true, want: user},
 		{reason: "an update removes the last finalizer", log: logged("user", 200, made) + logged("operator", 200, letGo), deleted: true, want: operator},
 		{reason: "the last writer has not deleted the object", log: logged("operator", 200, made), deleted: true},
-		{reason: "a delete request is rejected", log: logged("operator", 404, refused), deleted: true},
+		{reason: "a delete request fails", log: logged("operator", 404, refused), deleted: true},
 		{reason: "a line is cut off", log: logged("user", 200, made)[:20] + logged("user", 200, made) + logged("operator", 201, made), want: operator},
 		{reason: "a line has no response", log: `{"stage":"ResponseComplete"}` + "\n" + logged("operator", 201, made), want: operator},
 	} {

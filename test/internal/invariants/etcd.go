@@ -30,9 +30,9 @@ const (
 	etcdMark   = etcdPrefix + "~mark"
 )
 
-// A Recorder keeps all revisions of Machines and switches. It watches etcd, which numbers the revisions of both kinds
-// in one sequence. It misses no revision, even if API servers are killed. It reads the authors from the API servers'
-// audit log.
+// A Recorder keeps the revisions of Machines and switches until Take returns them. It watches etcd, which numbers the
+// revisions of both kinds in one sequence. It misses no revision, even if API servers are killed. It reads the authors
+// from the API servers' audit log.
 type Recorder struct {
 	etcd     *http.Client
 	operator string // the operator's username
@@ -167,7 +167,8 @@ type etcdAnswer struct {
 	Error struct{ Message string }
 }
 
-// CallEtcd sends a JSON request to etcd's gateway. what is a path, such as kv/range. The caller must close the answer.
+// CallEtcd sends a JSON request to etcd's gateway. The argument what is a path, such as kv/range. The caller must close
+// the answer.
 func CallEtcd(ctx context.Context, etcd *http.Client, what string, question any) (io.ReadCloser, error) {
 	body, err := json.Marshal(question)
 	if err != nil {

@@ -106,13 +106,13 @@ func TestCheck(t *testing.T) {
 			theMachine(unchanged), aSwitch("m-0", unchanged), aSwitch("other", withoutOwner), aSwitch("other", unchanged),
 		},
 	}, {
-		reason: "a switch is created that a generation after status.observedGeneration asked for",
+		reason: "a switch is created for a generation after status.observedGeneration",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }),
 			theMachine(func(m *v1beta1.Machine) { m.Generation = 3 }), aSwitch("m-1", unchanged),
 		},
 	}, {
-		reason: "a switch is created that only a generation before status.observedGeneration asked for",
+		reason: "a switch is created for a generation before status.observedGeneration",
 		revisions: []Revision{
 			two, aSwitch("m-0", unchanged), theMachine(func(m *v1beta1.Machine) { m.Generation = 2 }),
 			theMachine(func(m *v1beta1.Machine) { m.Generation, m.Status.ObservedGeneration = 3, 3 }), aSwitch("m-1", unchanged),
@@ -265,8 +265,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// asking returns a revision of a Machine with a generation and a number of switches. The revision arrives heard seconds
-// after noon.
+// asking returns a revision of a Machine with a generation and a number of switches. The argument heard is the arrival
+// time, in seconds after noon.
 func asking(generation int64, count int32, heard int) Revision {
 	r := theMachine(func(m *v1beta1.Machine) {
 		m.Generation, m.Status.ObservedGeneration, m.Spec.Switches.Count = generation, generation, count
@@ -295,14 +295,14 @@ func TestLag(t *testing.T) {
 		at        int // when the operator creates one more switch, in seconds after noon
 		faults    int
 	}{
-		{reason: "no lag: an old generation does not count", revisions: scaled, at: 3, faults: 1},
-		{reason: "within the lag: an old generation counts", lag: 3 * time.Second, revisions: scaled, at: 3},
-		{reason: "after the lag: an old generation does not count", lag: 3 * time.Second, revisions: scaled, at: 4, faults: 1},
+		{reason: "no lag: an old generation is not allowed", revisions: scaled, at: 3, faults: 1},
+		{reason: "within the lag: an old generation is allowed", lag: 3 * time.Second, revisions: scaled, at: 3},
+		{reason: "after the lag: an old generation is not allowed", lag: 3 * time.Second, revisions: scaled, at: 4, faults: 1},
 		{reason: "no lag: an adopted switch counts", revisions: adopted, at: 1, faults: 1},
 		{reason: "within the lag: a switch that another process adopted does not count", lag: 3 * time.Second, revisions: adopted, at: 3},
 		{reason: "after the lag: an adopted switch counts", lag: 3 * time.Second, revisions: adopted, at: 4, faults: 1},
 		{reason: "no lag: a switch with a reused name counts", revisions: freed, at: 3, faults: 1},
-		{reason: "within the lag: another process may have skipped the reused name", lag: 3 * time.Second, revisions: freed, at: 4},
+		{reason: "within the lag: a switch with a reused name does not count", lag: 3 * time.Second, revisions: freed, at: 4},
 		{reason: "after the lag: a switch with a reused name counts", lag: 3 * time.Second, revisions: freed, at: 5, faults: 1},
 		{reason: "no lag: a switch must not be created for a deleted Machine", revisions: gone, at: 1, faults: 1},
 		{reason: "within the lag: a suspended process may create a switch for a deleted Machine", lag: 3 * time.Second, revisions: gone, at: 3},
@@ -328,8 +328,8 @@ func TestLost(t *testing.T) {
 		faults        int
 	}{
 		{reason: "no lag: a creation shows that the operator knows of the user's deletion", made: 2, deleted: 3, faults: 1},
-		{reason: "within the lag: the operator may not know this deletion", lag: 3 * time.Second, made: 2, deleted: 3},
-		{reason: "after the lag: the operator knows this deletion", lag: 3 * time.Second, made: 2, deleted: 4, faults: 1},
+		{reason: "within the lag: the user's deletion may be unknown", lag: 3 * time.Second, made: 2, deleted: 3},
+		{reason: "after the lag: the user's deletion is known", lag: 3 * time.Second, made: 2, deleted: 4, faults: 1},
 	} {
 		c := NewChecker(test.lag)
 		for _, r := range []Revision{
@@ -344,7 +344,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestUnknownFlip checks a flip within the interval. The flip is a violation if the operator can know of the previous
+// TestUnknownFlip checks a flip within the interval. The flip is a violation if its author must know of the previous
 // flip.
 func TestUnknownFlip(t *testing.T) {
 	two := func(m *v1beta1.Machine) { m.Spec.Switches.Count = 2 }
@@ -411,7 +411,7 @@ func TestFlips(t *testing.T) {
 		reason:    "turning a switch up is not a flip",
 		revisions: []Revision{aSwitch("m-0", up(0))},
 	}, {
-		reason:    "a switch that is down in its first revision is not a flip",
+		reason:    "a flip time in the first revision of a switch is not a flip",
 		revisions: []Revision{aSwitch("m-2", down(6))},
 	}, {
 		reason:    "a flip is due after the delay",
