@@ -110,7 +110,7 @@ var webhooks = []graph{
 		}}},
 	{"Latency of webhooks", "Time from when a webhook receives a request until it answers.", "s", false,
 		quantiles("controller_runtime_webhook_latency_seconds", "webhook")},
-	{"Certificate", "Time until the webhooks' certificate expires. The operator, OLM or cert-manager renews it in time.",
+	{"Certificate", "Time until the webhooks' certificate expires. It is renewed automatically, unless you provide it.",
 		"s",
 		false, []query{{
 			`min by (pod) (useless_webhook_certificate_expiration_timestamp_seconds{JOB} - time())`, "{{pod}}",
@@ -136,7 +136,7 @@ var schedules = []graph{
 		"last start or stop. If it is invalid, the schedule does nothing.", "none", false, []query{{
 		`sum by (state) (max by (namespace, kind, state) (useless_schedule_workloads{JOB, NAMESPACE}))`, "{{state}}",
 	}}},
-	{"Starts and stops", "Starts, stops and removals of schedules in all namespaces, by their result.",
+	{"Starts and stops", "Starts, stops and removed schedules in all namespaces, by result.",
 		"none", false, []query{{
 			`sum by (direction, result) (increase(useless_schedule_transitions_total{JOB}[INTERVAL]))`,
 			"{{direction}} {{result}}",
@@ -185,8 +185,8 @@ var optional = []graph{
 	{"ingress: annotations", "Writes of annotations of Ingresses, by result.", "ops", false, []query{
 		{`sum by (result) (rate(useless_ingress_annotations_applied_total{JOB}[INTERVAL]))`, "{{result}}"},
 	}},
-	{"ingress: changes by others", "Changes by other clients to annotations that the operator has set. A constant rate " +
-		"means that two tools set the same annotation.", "ops", false, []query{
+	{"ingress: changes by others", "Changes by other clients to annotations that the operator has set. A rate that " +
+		"stays above 0 means that another tool sets the same annotation.", "ops", false, []query{
 		{`sum(rate(useless_ingress_annotations_reverts_total{JOB}[INTERVAL]))`, "changes"},
 	}},
 }
