@@ -75,7 +75,7 @@ func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.O
 // A process with the identity of the Lease's holder takes the Lease immediately. If two processes had the same
 // identity, both would lead. The kubelet starts a container only after its predecessor has ended. But a user can start
 // a second process in the container. And a container runtime that lost its state can forget a container that still
-// runs. Therefore the kernel must exclude a second process, in two steps:
+// runs. Therefore the kernel must exclude a second process:
 //
 //   - The identity contains the network namespace. The kernel gives each namespace its own number while a process uses
 //     it. Two processes with the same identity are therefore in the same network namespace.
@@ -83,7 +83,7 @@ func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.O
 //     The kernel closes it after the last thread has ended, so a process that is suspended or hangs still has it.
 //
 // The API server may still execute a request that the predecessor sent before it was killed. This is safe, because each
-// request contains a resourceVersion, or a name for a new object.
+// request contains a resourceVersion, a UID, or a name for a new object.
 func podIdentity(podUID string) (string, error) {
 	host, err := os.Hostname() // the name of the Pod, or of the node if the Pod uses its network
 	if err != nil {

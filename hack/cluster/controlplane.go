@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster runs a Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager. It builds them
-// from source, unless KUBEBUILDER_ASSETS names a folder with them. They are ordinary processes. Only kube-apiserver
-// listens on a TCP port, and only on 127.0.0.1. The package needs the go command, but neither root nor containers.
+// from source with the go command, unless KUBEBUILDER_ASSETS names a folder with them. They are ordinary processes, and
+// need neither root nor containers. Only kube-apiserver listens on a TCP port, and only on 127.0.0.1.
 package cluster
 
 import (
@@ -29,12 +29,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// startTimeout is the time limit of each wait during a start: for the API server, and for the controllers. It is long
-// enough for a start at a low priority on a busy computer. If a program ends, the wait ends at once.
+// startTimeout is the time limit of Await. It is long enough for a start at a low priority on a busy computer. If a
+// program ends, the wait ends at once.
 const startTimeout = 5 * time.Minute
 
-// stopGrace is the time that a program has to stop after SIGTERM. kube-apiserver would wait up to a minute for clients
-// with open watches. There is no need to wait, because its state is deleted.
+// stopGrace is the time between SIGTERM and SIGKILL. kube-apiserver would wait up to a minute for clients with open
+// watches. There is no need to wait, because its state is deleted.
 const stopGrace = 2 * time.Second
 
 // etcdDir is the folder of etcd's state.
@@ -217,8 +217,8 @@ func WriteIdentities(dir, url string, hosts ...string) (*Authority, *rest.Config
 // EtcdArgs returns the arguments of etcd. The arguments of all programs contain paths relative to the working folder.
 // With unsafeNoFsync, etcd does not wait for the disk.
 func EtcdArgs(unsafeNoFsync bool) []string {
-	// Sockets in the private folder need neither free ports nor certificates. The paths are relative, because the
-	// system limits the length of a socket's path. They contain a colon, because etcd requires it.
+	// Unix sockets need neither free ports nor certificates. The paths are relative, because the system limits the
+	// length of a socket's path. They contain a colon, because etcd requires it.
 	const peer = "unix://peer.sock:0"
 	return []string{
 		"--data-dir=" + etcdDir,
@@ -358,9 +358,8 @@ func (cp *ControlPlane) AuditLog() string { return filepath.Join(cp.Dir, auditLo
 // Processes returns the control plane's programs in start order.
 func (cp *ControlPlane) Processes() []*Process { return slices.Clone(cp.processes) }
 
-// Await waits until check succeeds. It fails if one of the processes ends, after startTimeout, or at the end of ctx. In
-// the first two cases, its error contains the end of a log: of the process that ended, or of the last process in the
-// list.
+// Await waits until check succeeds. It fails if one of the processes ends, after startTimeout, or when ctx is done. The
+// error quotes the log of the process that ended or, after startTimeout, of the last process in the list.
 func Await(ctx context.Context, processes []*Process, check func(context.Context) error) error {
 	var lastErr error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {

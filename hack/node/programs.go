@@ -28,7 +28,7 @@ const (
 	metricsServer = "metrics-server"
 	nodeName      = "node"
 	apiServerURL  = "https://" + address + ":6443"
-	serviceIP     = "10.96.0.1" // the API server has the first address of cluster.ServiceRange
+	serviceIP     = "10.96.0.1" // of the API server's Service: the first address of cluster.ServiceRange
 	podRange      = "10.244.0.0/16"
 	pauseImage    = "pause:3.10.1" // also the default image of VirtualMachines
 	clusterDomain = "cluster.local"
@@ -63,11 +63,15 @@ func (a *administrator) kubelet(ctx context.Context) error {
 		return err
 	}
 	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
+		switch {
+		case condition.Type != corev1.NodeReady:
+		case condition.Status == corev1.ConditionTrue:
+			return nil
+		default:
 			return errors.New(condition.Message)
 		}
 	}
-	return nil
+	return errors.New("the kubelet has not reported the condition Ready yet")
 }
 
 // listening returns a check. The check succeeds when a program listens on the address.
@@ -109,8 +113,7 @@ func programs(n *node, admin *administrator) []program {
 		{name: "kube-proxy", check: started, args: []string{
 			"--kubeconfig=kube-proxy.kubeconfig", "--hostname-override=" + nodeName, "--cluster-cidr=" + podRange,
 			"--proxy-mode=nftables",
-			// With 0, kube-proxy does not change these settings. They apply to the whole computer, and a process in a
-			// network namespace cannot change them.
+			// With 0, kube-proxy does not change these settings. In a network namespace, the maximum is read-only.
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 		}},
 		{name: "kubelet", check: admin.kubelet, args: []string{
@@ -222,7 +225,7 @@ var files = map[string]string{
   capabilities = ["pull", "resolve"]
   ca = "${DIR}/ca.crt"
 `,
-	// Without CAP_SYS_RESOURCE, runc cannot lower an OOM score. restrict_oom_score_adj prevents requests to lower it.
+	// Without CAP_SYS_RESOURCE, runc cannot lower an OOM score. With restrict_oom_score_adj, containerd does not try.
 	"containerd.toml": `version = 3
 root = "${DIR}/containerd"
 state = "/run/containerd"
@@ -285,7 +288,7 @@ resolvConf: ""
 podLogsDir: ${DIR}/pods
 volumePluginDir: ${DIR}/plugins
 serializeImagePulls: false
-# The disk belongs to the user: a full disk must not evict pods.
+# The user's other files can fill the disk. A full disk must not evict Pods.
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%", imagefs.inodesFree: "0%"}
 `,

@@ -184,7 +184,7 @@ func startRegistry(t *testing.T) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// checkFiles checks the names of all files. It checks only content that no other test checks.
+// checkFiles checks the names of all files, and the content that no other test checks.
 func checkFiles(t *testing.T, out string) {
 	t.Helper()
 	want := []string{
@@ -202,7 +202,7 @@ func checkFiles(t *testing.T, out string) {
 		t.Errorf("%s has %d files, want %d", checksumFile, got, len(want)-1)
 	}
 	if notes := readFile(t, out, "notes.md"); !strings.HasPrefix(notes, "### Added\n") {
-		t.Errorf("the notes are not the section of the version:\n%.200s", notes)
+		t.Errorf("notes.md is not the version's section of CHANGELOG.md:\n%.200s", notes)
 	}
 	checkKrew(t, out, sums)
 	windows, err := zip.OpenReader(filepath.Join(out, "kubectl-useless-windows-arm64.zip"))

@@ -1,4 +1,4 @@
-// The node's name server.
+// The DNS server of the node.
 module container.training/useless/hack/tools
 
 go 1.26.0

@@ -1,5 +1,5 @@
-// The node's metrics API. It has the same versions of libraries as the newest kubernetes-*.mod, so that Go's cache shares
-// the compiled packages between the two: a thousand packages would be compiled twice otherwise.
+// The node's metrics API. Its libraries have the same versions as in the newest kubernetes-*.mod. Otherwise, Go would
+// compile a thousand packages twice.
 module container.training/useless/hack/tools
 
 go 1.26.4
@@ -116,7 +116,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// Newer than what Kubernetes requires.
+// Kubernetes requires older versions.
 exclude (
 	cel.dev/expr v0.25.2
 	github.com/fsnotify/fsnotify v1.10.1

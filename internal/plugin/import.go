@@ -73,7 +73,7 @@ func readFiles(files []string) ([]*resource.Info, error) {
 }
 
 // readCluster returns the objects of a namespace, or of all namespaces, that may have a schedule of another tool. The
-// result unread has the kinds that take a default schedule, and that the user has no permission to read.
+// result unread has the kinds that the user has no permission to read, if a Namespace's schedule applies to them.
 func (o *options) readCluster(all bool) (infos []*resource.Info, unread []string, err error) {
 	namespace, err := o.namespace()
 	if err != nil {
@@ -193,6 +193,6 @@ func quoted(annotations map[string]string) string {
 // apply adds the annotations of a change to its target.
 func (o *options) apply(c change) error {
 	streams := *o
-	streams.Out = o.ErrOut // the commands are the data on stdout
+	streams.Out = o.ErrOut // stdout is only for the commands and their comments
 	return streams.patch(c.info, annotationPatch(c.Annotations), "annotated")
 }

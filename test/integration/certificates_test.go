@@ -174,8 +174,8 @@ func restoreWebhooks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Wait until the API server calls the webhooks again. The test has stopped its operator, so no process listens
-		// at their address. A call must therefore fail with "connection refused".
+		// Wait until the API server calls the webhooks. The test has stopped its operator, so no process listens at
+		// their address. A call must therefore fail with "connection refused".
 		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
 			return strings.Contains(fmt.Sprint(admin(t).Create(ctx, newMachine("default", "restored"), client.DryRunAll)), "connection refused"), nil
 		})

@@ -31,7 +31,7 @@ func TestPlugin(t *testing.T) {
 		{"a stopped deployment is listed and explained, wakes, and sleeps until its next start", testPluginSchedule},
 		{"a workload without a schedule cannot wake", testPluginUnscheduled},
 		{"a workload with the default of its Namespace is in the list of all Namespaces", testPluginDefault},
-		{"a workload in an unknown state wakes after the user runs the command in the error", testPluginUnknownState},
+		{"a workload that the stop did not change wakes after the command in the error", testPluginUnknownState},
 		{"a deployment that sleeps starts at the next start", testPluginNextStart},
 		{"a deployment that sleeps until a time skips earlier starts", testPluginSleepUntil},
 		{"a workload in a dry run cannot wake", testPluginDryRun},
@@ -150,8 +150,8 @@ func runAdvice(t *testing.T, namespace string, args ...string) {
 	mustKubectl(t, "", advised...)
 }
 
-// testPluginUnknownState creates workloads that are already off when the operator stops them. So the operator does not
-// know the state that a start must restore.
+// testPluginUnknownState creates workloads whose spec the stop does not change. So the operator does not know the state
+// that a start must restore.
 func testPluginUnknownState(t *testing.T, namespace string) {
 	d, s, c := newDeployment(namespace, "d"), newStatefulSet(namespace, "s"), newCronJob(namespace, "c")
 	vm := newVirtualMachine(namespace, "vm")

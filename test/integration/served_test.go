@@ -35,8 +35,8 @@ const (
 		`{.metadata.managedFields[?(@.apiVersion=="useless.container.training/v1alpha1")].manager}{"\n"}{end}`
 )
 
-// TestServeOnlyV1beta1 applies the CustomResourceDefinitions of the component v1beta1-only. The API server must reject
-// them while objects are stored in v1alpha1, and accept them after the migration. Then the test serves v1alpha1 again.
+// TestServeOnlyV1beta1 turns v1alpha1 off, as the component v1beta1-only does. The API server must reject this change
+// while objects are stored in v1alpha1, and accept it after the migration. Then the test serves v1alpha1 again.
 func TestServeOnlyV1beta1(t *testing.T) {
 	useExclusiveCluster(t)
 	namespace := newNamespace(t)
@@ -130,8 +130,8 @@ func serveVersionsOf(t *testing.T, wanted []*apiextensionsv1.CustomResourceDefin
 	return errors.Join(errs...)
 }
 
-// storeMachineInAlpha creates the Machine m in v1alpha1, and stores it and its Switch in v1alpha1. Then it stops the
-// operator, so that no operator migrates the objects.
+// storeMachineInAlpha creates the Machine m in v1alpha1, and stores it and its Switch in v1alpha1. It runs and stops
+// an operator that does not migrate objects.
 func storeMachineInAlpha(t *testing.T, namespace string) {
 	t.Helper()
 	stop := runOperatorFor(t, operatorOptions{})

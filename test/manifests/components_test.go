@@ -30,7 +30,8 @@ func arguments(t *testing.T, manifests []byte) []string {
 	return deployments[0].Spec.Template.Spec.Containers[0].Args
 }
 
-// TestComponents renders the documented kustomizations of optional controllers, on top of each installation.
+// TestComponents renders the documented kustomizations of podcount and ingress, on config/default and on
+// config/certmanager.
 func TestComponents(t *testing.T) {
 	for _, c := range []struct {
 		page       string
@@ -71,8 +72,8 @@ func TestComponents(t *testing.T) {
 	})
 }
 
-// TestServeOnlyV1beta1 compares the documented kustomization with config/default. In the CustomResourceDefinitions of
-// Machines and Switches, only the field served of v1alpha1 may differ.
+// TestServeOnlyV1beta1 compares the documented kustomization with config/default. The only difference must
+// be that v1alpha1 of Machines and Switches is not served.
 func TestServeOnlyV1beta1(t *testing.T) {
 	plain := kustomize(t, "resources: [useless-operator/config/default]\n")
 	rendered := kustomize(t, docexamples.Block(t, "installing.md", "components:"))
@@ -92,7 +93,7 @@ func TestServeOnlyV1beta1(t *testing.T) {
 }
 
 // checkComponents compares a kustomization with the installation that it extends. The kustomization must add exactly
-// these arguments and objects. It must bind every added ClusterRole to the operator.
+// these arguments and objects. Each added ClusterRoleBinding must bind an added ClusterRole to the operator.
 func checkComponents(t *testing.T, overlay, kustomization string, args, adds []string) {
 	t.Helper()
 	plain, rendered := kustomize(t, "resources: [useless-operator/"+overlay+"]\n"), kustomize(t, kustomization)

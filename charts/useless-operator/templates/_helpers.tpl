@@ -3,8 +3,8 @@
 {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" | trunc 46 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The labels and annotations of the objects of helm test. The Services must not select the Pod. After a failure, the
-Pod remains, so that you can read its log. Annotations are last, so that an object can add its own. */}}
+{{/* The labels and annotations of the objects of helm test. With this name, no Service selects the Pod. After a
+failure, the Pod remains, so that you can read its log. Annotations are last, so that an object can add its own. */}}
 {{- define "useless-operator.testMetadata" -}}
 labels:
   app.kubernetes.io/managed-by: {{ .Release.Service }}

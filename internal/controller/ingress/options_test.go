@@ -19,7 +19,7 @@ func TestAnnotations(t *testing.T) {
 		wantErr string
 	}{
 		"Pair": {"key=value is valid", []string{"foo=bar"}, Annotations{"foo": "bar"}, ""},
-		"FirstSign": {"a value may contain any character", []string{"example.com/a=b=c, d\ne"},
+		"EqualsSign": {"a value may contain any character", []string{"example.com/a=b=c, d\ne"},
 			Annotations{"example.com/a": "b=c, d\ne"}, ""},
 		"Empty": {"a value may be empty", []string{"foo="}, Annotations{"foo": ""}, ""},
 		"UpperCase": {"the API server accepts a prefix in upper case", []string{"Example.com/Foo=bar"},
@@ -35,7 +35,7 @@ func TestAnnotations(t *testing.T) {
 			`annotation key "a_b/foo": prefix part`},
 		"Own": {"the flag must not pause all Ingresses", []string{"useless.container.training/paused=true"}, nil,
 			"are reserved for the operator"},
-		"Kubectl": {"kubectl apply decides by this annotation which fields it deletes",
+		"Kubectl": {"kubectl apply uses this annotation to decide which fields to delete",
 			[]string{"kubectl.kubernetes.io/last-applied-configuration={}"}, nil, "is reserved for kubectl"},
 	}
 	for name, c := range cases {
@@ -69,7 +69,7 @@ func TestValidate(t *testing.T) {
 		wantErr string // empty if the options are valid
 	}{
 		{"the zero value is valid", Options{}, ""},
-		{"the default policy may be named", Options{Policy: PolicyAlways}, ""},
+		{"the default policy may be set explicitly", Options{Policy: PolicyAlways}, ""},
 		{"all options are valid together",
 			Options{Annotations: fooBar, Policy: PolicyIfNotPresent, Classes: Classes{"nginx"}}, ""},
 		{"an unknown policy is invalid", Options{Annotations: fooBar, Policy: "Never"},

@@ -179,7 +179,7 @@ func TestResources(t *testing.T) {
 		cpu, memory string
 		want        corev1.ResourceList
 	}{
-		"AsTheyAre": {"valid amounts are not changed", "1500m", "4G", corev1.ResourceList{
+		"AsTheyAre": {"thousandths of a CPU and whole bytes are not changed", "1500m", "4G", corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("4G"),
 		}},
 		"RoundedUp": {"CPU is rounded up to thousandths, and memory to bytes", "1n", "500m", corev1.ResourceList{
@@ -236,7 +236,7 @@ func TestMayHavePod(t *testing.T) {
 		vm     *v1alpha1.VirtualMachine
 		want   bool
 	}{
-		"New":      {"without a known Pod, the attempt to create one finds an existing Pod", aMachine(), false},
+		"New":      {"if a Pod exists, the attempt to create another Pod finds it", aMachine(), false},
 		"Known":    {"a known Pod may still exist", aMachine(failed(1, now)), true},
 		"Inactive": {"a Pod may have been created before the stop", aMachine(inactive), true},
 		"Stopped":  {"an earlier reconcile found no Pod", aMachine(stopped), false},

@@ -85,7 +85,7 @@ type call struct {
 	*Handler
 	ctx     context.Context
 	body    io.Reader
-	size    int  // bytes read since the end of the last object
+	size    int  // bytes read since the previous object was converted
 	hasSlot bool // for large objects
 	out     *bufio.Writer
 
