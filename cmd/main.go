@@ -130,8 +130,8 @@ func limitTLS(c *tls.Config) {
 	c.MinVersion = tls.VersionTLS13
 }
 
-// manager returns the manager's options. The webhook server begins to drain its connections when the context running is
-// canceled.
+// manager returns the manager's options. When the context "running" is canceled, the webhook server begins to drain its
+// connections.
 func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl.Options, error) {
 	scheme := newScheme()
 	cacheOptions, err := o.controllers.CacheOptions(scheme)
