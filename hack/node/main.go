@@ -4,9 +4,9 @@
 //go:build linux
 
 // Command node runs a real Kubernetes node with OLM on this computer. The node consists of a control plane, kubelet,
-// containerd, a DNS server and an image registry. The command builds them from source and runs them as processes in new
-// namespaces. A running node needs no internet. When the node's first process ends, all its processes, containers,
-// mounts and network interfaces end too.
+// kube-proxy, containerd, metrics-server, a DNS server and an image registry. The command builds them from source and
+// runs them as processes in new namespaces. A running node needs no internet. When the node's first process ends, all
+// its processes, containers, mounts and network interfaces end too.
 package main
 
 import (

@@ -80,7 +80,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// machine is the environment of a test node. Its cache folder contains the programs. Scripts replace some of them.
+// machine is the environment of a test node. Its cache folder contains the programs. A test can replace programs with
+// scripts.
 type machine struct {
 	cache  string
 	mounts []string // mounts before the test
@@ -320,8 +321,8 @@ func TestNode(t *testing.T) {
 	m.must(t, "down")
 }
 
-// testTunables checks that the kubelet cannot change the real kernel settings. The files in tunables must be ordinary
-// files.
+// testTunables checks that the kubelet cannot change the real kernel settings. In the node, an ordinary file must cover
+// each setting in tunables.
 func testTunables(t *testing.T, m *machine) {
 	for name := range tunables {
 		var kernel, file unix.Stat_t
@@ -350,7 +351,7 @@ func testExec(t *testing.T, m *machine) {
 		script: "exit 7",
 		code:   7,
 	}, {
-		reason: "signals reach the command directly",
+		reason: "the command replaces the process of node exec",
 		script: "kill -TERM $$; echo not reached",
 		code:   -1,
 	}, {
@@ -379,7 +380,8 @@ func version(t *testing.T, file string) string {
 	return version
 }
 
-// testRestart restarts programs of the node one after the other. Objects and containers must not disappear.
+// testRestart restarts programs of the node one after the other. Objects must not disappear, and containers
+// must not restart.
 func testRestart(t *testing.T, m *machine) {
 	m.must(t, "exec", "kubectl", "create", "configmap", "survivor")
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "containerd", "kubelet"} {

@@ -31,7 +31,7 @@ import (
 // olmManifests is the file with the manifests of OLM.
 const olmManifests = "olm.yaml"
 
-// olmSource is the name of OLM's module in hack/tools.
+// olmSource is the name of OLM's .mod file in hack/tools, without .mod.
 const olmSource = "olm"
 
 // olmNamespace is the namespace of OLM.

@@ -113,7 +113,7 @@ func Names() (names []string) {
 	return names
 }
 
-// AddFlags adds the flags of all controllers.
+// AddFlags adds --controllers and the flags of all controllers.
 func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.Func("controllers", "a comma-separated list of controllers: "+
 		"'*' selects the controllers that are enabled by default, 'name' enables one, '-name' disables one; "+
@@ -178,8 +178,9 @@ func (o Options) CacheOptions(scheme *runtime.Scheme) (cache.Options, error) {
 	}, err
 }
 
-// ClientOptions returns options for the manager's client. Its reads wait until the cache has the client's own writes.
-// So a controller never decides on data that is older than its own writes.
+// ClientOptions returns options for the manager's client. Its reads wait until the cache has the client's own writes,
+// except writes with DisableReadYourWritesConsistency. So a controller does not decide on data that is older than these
+// writes.
 func ClientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}}
 }

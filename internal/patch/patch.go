@@ -1,9 +1,10 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patch changes objects with merge patches. The API server rejects such a patch if the object has changed since
-// it was read. Without this check, a merge patch could overwrite a concurrent change, because it replaces whole lists,
-// such as finalizers. A decision on the old state may also be wrong for the new state.
+// Package patch changes objects with merge patches that contain the resourceVersion. The API server rejects such a
+// patch if the object has changed since it was read. Without this check, a merge patch could overwrite a concurrent
+// change, because it replaces whole lists, such as finalizers. A decision on the old state may also be wrong for the
+// new state.
 package patch
 
 import (

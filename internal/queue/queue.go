@@ -27,8 +27,8 @@ const (
 	LastRetry = time.Minute
 
 	// DuePriority is the priority of an object whose alarm has fired. It is the highest priority, because only this
-	// work must happen at a certain time. Objects that already exist when the operator starts have handler.LowPriority
-	// (-100). Most other objects have 0.
+	// work must happen at a certain time. Most objects that already exist when the operator starts have
+	// handler.LowPriority (-100). Most other objects have 0.
 	DuePriority = 100
 
 	// timeout bounds one reconcile, so that a request without an answer does not block a worker for ever.
@@ -44,7 +44,8 @@ func Options(workers int) controller.Options {
 	}
 }
 
-// NewRateLimiter returns a rate limiter whose first delay is first. Each failure doubles the delay, up to LastRetry.
+// NewRateLimiter returns a rate limiter. The argument first is the delay after the first failure. Each further failure
+// doubles the delay, up to LastRetry.
 func NewRateLimiter(first time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, LastRetry)
 }
@@ -52,8 +53,8 @@ func NewRateLimiter(first time.Duration) workqueue.TypedRateLimiter[reconcile.Re
 // Alarms adds objects to the queue of a controller at a given time, with DuePriority. It replaces Result.RequeueAfter,
 // which has two disadvantages:
 //
-//   - The queue has one entry per object, and the entry keeps its highest priority. An object that waits for
-//     its time would therefore overtake other objects on each of its watch events.
+//   - The queue has one entry per object, and the entry keeps its highest priority. An object that waits
+//     with DuePriority would therefore overtake other objects on each of its watch events.
 //   - An error cancels RequeueAfter. The object then waits for its next retry, even if this is after the given time.
 type Alarms struct {
 	clock   clock.PassiveClock

@@ -77,7 +77,7 @@ func TestBadValues(t *testing.T) {
 		"seven":                    "nor the five fields of cron",
 		"TZ=UTC 0 7 * * *":         "use the annotation time-zone for a time zone",
 		"CRON_TZ=UTC 0 7 * * *":    "use the annotation time-zone for a time zone",
-		"TZ=UTC":                   "use the annotation time-zone for a time zone", // the cron library would panic
+		"TZ=UTC":                   "use the annotation time-zone for a time zone", // the cron library panics on it
 		"CRON_TZ=":                 "use the annotation time-zone for a time zone",
 		"@every 1h":                "it has no time of day",
 		"@every":                   "unrecognized descriptor",

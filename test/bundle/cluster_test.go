@@ -66,7 +66,7 @@ func TestOnAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := slices.DeleteFunc(slices.Clone(deployment(t, bundle).Spec.Template.Spec.Containers[0].Args), func(arg string) bool {
-		return strings.Contains(arg, "-bind-address=") || strings.HasPrefix(arg, "--webhook-cert-dir=") // valid only in a Pod
+		return strings.Contains(arg, "-bind-address=") || strings.HasPrefix(arg, "--webhook-cert-dir=") // set below
 	})
 	operator := startOperator(t, dir, append(args,
 		"--kubeconfig="+kubeconfig, "--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", webhooks), "--webhook-cert-dir="+dir,
@@ -206,7 +206,7 @@ func testCleanup(t *testing.T, plane *cluster.ControlPlane, bundle *manifests.Bu
 	}
 }
 
-// objects returns the objects of the bundle that OLM creates without changes, and the webhook configuration that OLM
+// objects returns the bundle's objects without the ClusterServiceVersion, and the webhook configuration that OLM
 // generates.
 func objects(t *testing.T, bundle *manifests.Bundle) []*unstructured.Unstructured {
 	t.Helper()

@@ -18,7 +18,8 @@ import (
 	scorecardv1alpha3 "github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
 )
 
-// sdkProgram returns the path of a program of operator-sdk. Only make bundle-validate builds these programs.
+// sdkProgram returns the path of a program of operator-sdk. It skips the test if BUNDLE_TOOLS is not set. Only
+// make bundle-validate sets it.
 func sdkProgram(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("BUNDLE_TOOLS")

@@ -48,8 +48,8 @@ const (
 	dryRunLease    = "schedule-dry-run.useless.container.training"
 )
 
-// TestPermissions compares the operator's permissions with OLM and without OLM. Only the permissions for certificates
-// may differ.
+// TestPermissions checks that the operator has the same permissions with and without OLM. Only the permissions for
+// certificates may differ.
 func TestPermissions(t *testing.T) {
 	var wantCluster, want []rbacv1.PolicyRule
 	for _, role := range installed[rbacv1.ClusterRole](t, "ClusterRole") {
@@ -95,7 +95,7 @@ func sorted(rules []rbacv1.PolicyRule) []string {
 	return lines
 }
 
-// TestLeastPrivilege checks that the bundle grants no permission that the operator does not need with OLM.
+// TestLeastPrivilege searches the bundle for permissions that the operator does not need with OLM.
 func TestLeastPrivilege(t *testing.T) {
 	strategy := load(t).CSV.Spec.InstallStrategy.StrategySpec
 	for _, permissions := range slices.Concat(strategy.ClusterPermissions, strategy.Permissions) {
@@ -138,8 +138,8 @@ func excess(resource string, rule rbacv1.PolicyRule) string {
 	return ""
 }
 
-// TestOptionalControllers compares the ClusterRoles of optional controllers with those in their components. The bundle
-// must not bind them: users bind them when they enable a controller.
+// TestOptionalControllers compares the bundle's ClusterRoles of optional controllers with those in config/components.
+// The bundle must not bind them: users bind them when they enable a controller.
 func TestOptionalControllers(t *testing.T) {
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, object := range load(t).Objects {

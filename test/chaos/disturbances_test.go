@@ -173,7 +173,8 @@ func (c *chaos) refuse(ctx context.Context) error {
 	return c.forAWhile(ctx, objects...)
 }
 
-// throttle makes the API server reject the operator's requests for Machines and switches for a while, with status 429.
+// throttle limits the operator's requests for Machines and switches for a while. The API server executes one of them at
+// a time, and rejects the others with status 429.
 func (c *chaos) throttle(ctx context.Context) error {
 	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "chaos"}}
 	level.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
@@ -210,8 +211,7 @@ func (c *chaos) forAWhile(ctx context.Context, objects ...client.Object) (err er
 	return err
 }
 
-// stopLeader suspends the leader until the other replica leads, and resumes it. Then the former leader must exit
-// immediately.
+// stopLeader suspends the leader until the other replica leads, and resumes it. Then the former leader must exit.
 func (c *chaos) stopLeader(ctx context.Context) error {
 	leader, other, err := c.roles(ctx)
 	if err != nil {

@@ -318,7 +318,7 @@ func failMigration(t *testing.T) (restore func()) {
 	return restore
 }
 
-// checkCauses provokes all causes, and checks their panels and alerts.
+// checkCauses runs all causes, and checks their panels and alerts.
 func checkCauses(t *testing.T, prom *prometheus.Server) {
 	t.Helper()
 	panels := prometheus.DashboardQueries(t)

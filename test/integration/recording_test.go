@@ -56,8 +56,7 @@ func record[T client.Object](t *testing.T, list client.ObjectList, namespace str
 	if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
-	// The watch must not use t.Context(). This context is cancelled before the cleanup, and the watch would then report
-	// an error.
+	// The watch must not use t.Context(). This context is cancelled before the cleanup, and the watch would then end.
 	ctx := context.WithoutCancel(t.Context())
 	watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {

@@ -27,19 +27,19 @@ import (
 func TestScheduleOnDemand(t *testing.T) {
 	runShared(t, []namespacedTest{
 		{"the annotations of a Namespace are the default for its workloads", testNamespaceDefault},
-		{"a workload with own annotations does not have the default of its Namespace", testOwnSchedule},
+		{"a workload can replace or suspend the default of its Namespace, or opt out of it", testOwnSchedule},
 		{"a changed default costs one write for each workload that it changes", testCostOfDefault},
-		{"a CronJob has the times of its Namespace, but not the replicas", testDefaultOfCronJob},
+		{"a CronJob follows the default of its Namespace, but ignores the replicas", testDefaultOfCronJob},
 		{"a StatefulSet and a VirtualMachine have the default of their Namespace, but an autoscaler does not", testDefaultOfKinds},
 		{"Namespaces of the system cannot have a default", testSystemNamespaces},
 		{"an invalid default causes one warning on the Namespace, and nothing is stopped", testInvalidDefault},
 		{"a stopped deployment runs on demand, and stops again", testStartUntil},
 		{"a deployment stops some time after a user started it", testStopAfter},
-		{"a dry run emits an event and changes nothing, also when it ends", testDryRun},
+		{"a dry run emits an event and changes nothing, and its end does not stop the deployment", testDryRun},
 		{"a dry run announces the start that follows the stop", testDryRunOfStart},
 		{"a dry run of a Namespace applies to workloads with their own schedule", testDryRunOfNamespace},
 		{"a stop that a user undoes causes one warning with the field manager", testOverridden},
-		{"the warning about an undone stop of another kind names the field manager, too", testOverriddenKinds},
+		{"for other kinds, the warning about an undone stop also names the field manager", testOverriddenKinds},
 	})
 }
 

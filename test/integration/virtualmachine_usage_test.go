@@ -87,7 +87,7 @@ type metricsAPI struct {
 	mu       sync.Mutex
 	usage    map[string]corev1.ResourceList // by Pod
 	broken   bool
-	requests int // the number of lists of Pods
+	requests int // the number of list requests
 }
 
 // serveMetrics serves a metrics API until the test ends.

@@ -56,7 +56,7 @@ func TestNetworkPolicy(t *testing.T) {
 const servedVersions = "useless-served-versions"
 
 // TestAdmissionPoliciesMatchOperator checks that all admission policies except servedVersions apply only to the
-// operator. It compares the username in the policies, because kustomize does not change it.
+// operator. It checks the username in the policies, because kustomize does not change it.
 func TestAdmissionPoliciesMatchOperator(t *testing.T) {
 	deployment := objects[appsv1.Deployment](t, "Deployment")[0]
 	operator := []admissionregistrationv1.MatchCondition{{Name: "operator", Expression: "request.userInfo.username == 'system:serviceaccount:" +
@@ -107,8 +107,8 @@ var withoutPolicy = map[string]string{
 }
 
 // TestAdmissionPoliciesCoverPermissions checks each combination of components. A bound admission policy must cover each
-// write permission of the operator, unless withoutPolicy has a reason. No policy may be bound for a resource that the
-// operator may not write.
+// write permission of the operator, unless withoutPolicy has a reason. Each rule of a bound policy must have a resource
+// that the operator may write.
 func TestAdmissionPoliciesCoverPermissions(t *testing.T) {
 	for _, c := range combinations.All {
 		t.Run(c.Name, func(t *testing.T) {
@@ -170,8 +170,8 @@ func uncovered(
 	return open
 }
 
-// boundRules returns the rules of all bound admission policies. If a binding has rules, only these rules count, and the
-// policy must contain them.
+// boundRules returns the rules of all bound admission policies except servedVersions. If a binding has rules, only
+// these rules count, and the policy must contain them.
 func boundRules(t *testing.T, manifests []byte) (rules []admissionregistrationv1.NamedRuleWithOperations) {
 	t.Helper()
 	policies := map[string][]admissionregistrationv1.NamedRuleWithOperations{}

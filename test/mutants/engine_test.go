@@ -20,8 +20,9 @@ import (
 	"strings"
 )
 
-// An edit replaces one node of the syntax tree of a function. It finds the node by names, for example of functions,
-// types, fields and constants. It does not depend on the layout, or on the file that contains the function.
+// An edit replaces one node in the syntax tree of a function, constant or variable. It finds the node by a name, for
+// example the name of a function, type or field. It depends neither on the layout nor on the name of the Go file. An
+// edit of the kind text replaces a string in a file that is not Go.
 type edit struct {
 	in       string // a package folder; for text, a file
 	function string // "function", "Receiver.method" or the name of a package-level constant or variable
@@ -45,8 +46,8 @@ const (
 	text        kind = "text"                         // name itself, in a file that is not Go
 )
 
-// matches has one function for each kind except text. The function reports whether an edit of this kind, with this
-// name, replaces the node n.
+// matches has one function for each kind except text. The function reports whether the node n matches an edit of
+// this kind, with this name.
 var matches = map[kind]func(n ast.Node, name string) bool{
 	assignment: func(n ast.Node, name string) bool { a, ok := n.(*ast.AssignStmt); return ok && is(a.Lhs[0], name) },
 	binary:     func(n ast.Node, name string) bool { b, ok := n.(*ast.BinaryExpr); return ok && mentions(name, b) },

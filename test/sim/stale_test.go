@@ -122,8 +122,9 @@ var twoMachines = scenario{
 	},
 }
 
-// TestMissed drops each event and each pair of events until the operator lists all objects again. A real watch does not
-// drop events: it delivers all events in order, or it ends. So the test allows the exception in missesCreation.
+// TestMissed drops each event and each pair of events, each in its own run. The operator sees these changes only after
+// its next list. A real watch does not drop events: it delivers all events in order, or it ends. So the test allows the
+// exception in missesCreation.
 func TestMissed(t *testing.T) {
 	want := twoMachines.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
@@ -135,8 +136,8 @@ func TestMissed(t *testing.T) {
 //
 // A real watch delivers the changes of one kind in order. If events arrive in another order, client-go keeps the last
 // received event, even if this event is older. Then its cache shows old data, including deleted objects, until the next
-// list. This simulates an operator that connects to an API server with older data. The cache of one kind can also be
-// newer than the cache of the other kind.
+// list. This simulates an operator that connects to an API server with older data. It also simulates a cache of one
+// kind that is newer than the cache of the other kind.
 func TestReordered(t *testing.T) {
 	want := twoMachines.run(t, conditions{})
 	reportViolations(t, conditions{}, want)
@@ -223,7 +224,7 @@ func TestDeletionNotInCache(t *testing.T) {
 }
 
 // maxWritesWhileStale is the maximum number of writes in the minute in which the cache does not show the deletion. The
-// operator creates four switches or a Pod, removes the finalizer, and retries rejected writes with growing delays.
+// operator creates four switches or a Pod, and retries rejected writes with growing delays.
 const maxWritesWhileStale = 20
 
 // A staleDeletion is a deletion that the operator's cache does not show.

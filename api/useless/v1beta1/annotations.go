@@ -7,7 +7,7 @@ const domain = "useless.container.training/"
 
 // Annotations that users set to schedule a workload. At least one of StartScheduleAnnotation, StopScheduleAnnotation
 // and StopAfterAnnotation is required. On a Namespace, the annotations in this list are the default for the workloads
-// that have no annotation in this list.
+// that have no annotation in this list. The default does not apply to HorizontalPodAutoscalers and ScaledObjects.
 const (
 	// StartScheduleAnnotation has the times at which the operator starts the workload. Its format is the five fields of
 	// cron, or HH:MM, or days of the week and HH:MM.
@@ -88,9 +88,9 @@ const (
 
 // Reasons of the events about a schedule.
 const (
-	// EventScheduledStop contains the replicas before and after a stop.
+	// EventScheduledStop describes the change by a stop, such as the replicas before and after it.
 	EventScheduledStop = "ScheduledStop"
-	// EventScheduledStart contains the replicas before and after a start.
+	// EventScheduledStart describes the change by a start, such as the replicas before and after it.
 	EventScheduledStart = "ScheduledStart"
 	// EventScheduleRemoved means that the schedule was removed. If the operator has restored replicas, the event
 	// contains their number.
@@ -101,7 +101,8 @@ const (
 	EventUnknownTimeZone = "UnknownTimeZone"
 	// EventAutoscalerConflict names an autoscaler that would undo a stop. The operator does not stop the workload.
 	EventAutoscalerConflict = "AutoscalerConflict"
-	// EventStopsSoon is emitted 15 minutes before StartUntilAnnotation or StopAfterAnnotation stops the workload.
+	// EventStopsSoon is emitted at most 15 minutes before StartUntilAnnotation or StopAfterAnnotation stops the
+	// workload.
 	EventStopsSoon = "StopsSoon"
 	// During a dry run, the operator emits EventWouldStop instead of a stop, and EventWouldStart instead of a start.
 	EventWouldStop  = "WouldStop"

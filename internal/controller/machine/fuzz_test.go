@@ -327,8 +327,8 @@ func checkStatus(t *testing.T, m *v1beta1.Machine, done outcome) {
 	}
 }
 
-// FuzzNames sorts random names with byName, and checks that the order is consistent. It also generates new names while
-// the random names are taken.
+// FuzzNames compares random names with byName, and checks that the order is consistent. It also generates new names
+// while the random names are taken.
 func FuzzNames(f *testing.F) {
 	f.Add("m", "m-2", "m-10", "m-010")
 	f.Add("m", "m-18446744073709551615", "m-18446744073709551616", "m")

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// FuzzDecide sets the Pod count on a ReplicaSet with random labels. The value must be a valid label value. No other
-// label may change, and a second decision must not write again.
+// FuzzDecide calls decide for a ReplicaSet with random labels. The value must be a valid label value. The function must
+// not change the labels. If the label already has the value, the function must not report it as wrong.
 func FuzzDecide(f *testing.F) {
 	f.Add("pod-count=3\nteam=useless", "pod-count", 3)
 	f.Add("pod-count=03", "pod-count", 3)

@@ -56,7 +56,7 @@ func with(key, value string) func(*appsv1.Deployment) {
 	}
 }
 
-// observed sets the annotations that the operator writes when it has handled an event. The argument last is its time.
+// observed sets the annotations that the operator writes when it has handled an event at the time last.
 func observed(state, last string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
 		s, problems := schedule.Parse(d.Annotations, time.UTC)
@@ -364,7 +364,7 @@ func TestDecide(t *testing.T) {
 				State: v1beta1.ScheduleStopped},
 		},
 		"UnreadableRecord": {
-			reason: "invalid annotations of the record are ignored",
+			reason: "an invalid original-replicas or last-schedule-time is ignored",
 			deployment: newDeployment(0, observed(v1beta1.ScheduleStopped, "2026-11-20 20:00"),
 				with(v1beta1.OriginalReplicasAnnotation, "many"),
 				with(v1beta1.LastScheduleTimeAnnotation, "yesterday")),

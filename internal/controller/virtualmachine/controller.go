@@ -100,7 +100,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// CacheOptions returns nil, because the controller has its own cache.
+// CacheOptions returns nil. VirtualMachines need no options, and the Pods have a separate cache.
 func (Options) CacheOptions() map[client.Object]cache.ByObject { return nil }
 
 // Controller reconciles VirtualMachines.
@@ -216,8 +216,8 @@ func (c *Controller) prepare(
 	case !deleted || !c.finalizer.Holds(vm):
 		return nil, nil
 	case paused || controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents):
-		// The garbage collector deletes the Pod of a paused VirtualMachine. With the deletion policy Orphan, the Pod
-		// keeps running.
+		// The VirtualMachine is deleted. If it is paused, the garbage collector deletes its Pod. With the deletion
+		// policy Orphan, the Pod keeps running.
 		return nil, patch.RemoveFinalizer(ctx, c.client, vm, c.finalizer)
 	}
 	return vm, nil

@@ -116,8 +116,8 @@ func ask(handler http.Handler, body []byte) (status int, answer string) {
 	return recorder.Code, recorder.Body.String()
 }
 
-// checkReview fails the test unless the API server can use the answer. The answer must have all objects in the desired
-// version, or be a failure with a message.
+// checkReview fails the test unless the API server can use the answer. The answer must be a failure with a message, or
+// each object in it must have the desired version.
 func checkReview(t *testing.T, body []byte, answer string) {
 	t.Helper()
 	var review apiextensionsv1.ConversionReview

@@ -124,8 +124,8 @@ func (a *authors) take(line []byte) {
 type answer struct {
 	metav1.ObjectMeta `json:"metadata"`
 
-	Details struct{ UID types.UID }                      // of a deleted object
-	Items   []struct{ Metadata struct{ UID types.UID } } // of the objects of a deletecollection
+	Details struct{ UID types.UID }                      // the UID of a deleted object
+	Items   []struct{ Metadata struct{ UID types.UID } } // the UIDs of the objects of a deletecollection
 }
 
 // keys returns the keys of authors.found for the written objects. The argument is the request's resourceVersion, or

@@ -29,7 +29,7 @@ type Revision struct {
 	Object client.Object
 	By     string    // name of the operator process that sent the write; empty for other clients, and if unknown
 	User   string    // username in the API server's audit log; empty if unknown; no rule uses it
-	At     time.Time // when the watch event arrived; used only if the Checker has a lag
+	At     time.Time // when the watch event arrived; used for leaderLag and for the Checker's lag
 }
 
 // Check returns the violations in revisions. The revisions must be in the order of their resourceVersions. Check uses a
@@ -139,13 +139,14 @@ func (m *machine) see(r Revision, revision *v1beta1.Machine) {
 	m.Machine = revision
 }
 
-// forget drops the specs that the operator may not act on any more. It keeps each spec that was replaced after since.
+// forget drops the specs that the operator may not act on any more. It keeps a spec if its replacement is later than
+// the argument since.
 func (m *machine) forget(since time.Time) {
 	oldest := min(m.Status.ObservedGeneration, m.Generation-1)
 	m.asked = slices.DeleteFunc(m.asked, func(g generation) bool { return g.number < oldest && !g.until.After(since) })
 }
 
-// knows records that the operator knows of all removals of the Machine's switches up to the time until.
+// knows drops the removals of switches up to the argument until, because the operator knows of them.
 func (m *machine) knows(until time.Time) {
 	m.lost = slices.DeleteFunc(m.lost, func(r removal) bool { return !r.at.After(until) })
 }
@@ -325,7 +326,7 @@ func key(sw *v1beta1.Switch) types.NamespacedName {
 }
 
 // uncounted returns how many of the Machine's switches do not count. These switches were adopted, or created with a
-// reused name, after since. It also removes older switches from extra.
+// reused name, later than the argument since. It also removes older switches from extra.
 func (c *Checker) uncounted(m *machine, since time.Time) (n int32) {
 	maps.DeleteFunc(c.extra, func(uid types.UID, at time.Time) bool { return c.switches[uid] == nil || !at.After(since) })
 	for uid := range c.extra {
@@ -355,7 +356,7 @@ func (c *Checker) operatorDeletes(r Revision, old, sw *v1beta1.Switch) {
 	}
 }
 
-// unknown returns how many removals the process that wrote a revision may not know of. A process knows of its own
+// unknown returns the number of removals that the writer of a revision may not know of. A process knows of its own
 // removals at once. Two processes may lead at the same time. Then each may learn of the other's removals only after
 // leaderLag or the Checker's lag, whichever is longer.
 func (c *Checker) unknown(m *machine, r Revision) (n int32) {
@@ -417,8 +418,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// due checks a flip at the time at. The Machine's previous flip was at the time last. It returns Flip.Due and
-// Flip.Violation.
+// due checks a flip, and returns Flip.Due and Flip.Violation. The arguments at and last are the times of this flip and
+// of the Machine's previous flip.
 func (c *Checker) due(old, sw *v1beta1.Switch, m *machine, at, last time.Time) (due time.Time, fault string) {
 	delay := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.DelaySeconds) }))
 	interval := slices.Min(values(m, func(spec v1beta1.MachineSpec) time.Duration { return seconds(spec.Flip.IntervalSeconds) }))

@@ -69,7 +69,7 @@ func scrapeConfig(t *testing.T, monitor ServiceMonitor) []byte {
 		"global":     map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
 		"rule_files": []string{"rules.yaml"},
 		"scrape_configs": []any{map[string]any{
-			"job_name":        "useless-" + service.Name, // config/default adds the prefix
+			"job_name":        "useless-" + service.Name, // config/core adds the prefix
 			"scheme":          endpoint.Scheme,
 			"honor_labels":    endpoint.HonorLabels,
 			"authorization":   map[string]any{"credentials_file": "token"},
@@ -119,8 +119,8 @@ func readRules(t *testing.T) (rule prometheusRule, alerts map[string]map[string]
 	return rule, alerts
 }
 
-// shortenedRules returns the rules of config/prometheus as a file of Prometheus, and the initial value of
-// Server.Alerts. Each alert fires after one second.
+// shortenedRules returns the rules of config/prometheus as a rule file, and the initial value of Server.Alerts. Each
+// alert fires after one second.
 func shortenedRules(t *testing.T) (file []byte, alerts map[string]bool) {
 	t.Helper()
 	rule, all := readRules(t)
