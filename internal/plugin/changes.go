@@ -17,6 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"container.training/useless/api/useless/v1beta1"
+	controller "container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/plugin/legacy"
 	"container.training/useless/internal/schedule"
 )
@@ -116,10 +117,10 @@ func (i *importer) changeOf(info *resource.Info) change {
 	u := info.Object.(*unstructured.Unstructured)
 	if isNamespace(u.GetAPIVersion(), u.GetKind()) {
 		t := legacy.Downscaler(u.GetAnnotations(), nil, "")
-		if !schedule.IsUnscheduled(t.Annotations) {
+		if !schedule.IsUnscheduled(controller.DefaultsOf(u.GetName(), t.Annotations)) {
 			i.defaults[u.GetName()] = nil
 		}
-		return change{target: namespaceTarget(u.GetName()), info: info, Translation: t}
+		return change{target: namespaceTarget(u.GetName()), info: info, Translation: t, isManual: t.IsUnsafe}
 	}
 	c := change{target: strings.ToLower(u.GetKind()) + "/" + u.GetName(), namespace: u.GetNamespace(), info: info}
 	k, err := kindOf(u.GetAPIVersion(), u.GetKind())
@@ -128,6 +129,7 @@ func (i *importer) changeOf(info *resource.Info) change {
 		return c
 	}
 	c.Translation = legacy.Downscaler(u.GetAnnotations(), annotationsOf(i.namespaces[u.GetNamespace()]), k.plural)
+	c.isManual = c.IsUnsafe
 	return c
 }
 
@@ -201,12 +203,14 @@ func (i *importer) checked(changes []change) (all []change) {
 			i.addZone(t)
 			c.addConflict(t.Annotations)
 		}
+		c.dropSystemDefault()
+		i.dropUnscheduled(&c)
 		c.checkExisting()
 		switch {
 		case c.isOfNamespace():
 			namespaces = append(namespaces, c)
 			continue
-		case (c.hasConflict || c.isUntranslated()) && !c.isProtected():
+		case c.isUnsafe() && !c.isProtected():
 			unsafe[c.namespace] = append(unsafe[c.namespace], c.target)
 		}
 		all = append(all, c)
@@ -220,16 +224,53 @@ func (i *importer) checked(changes []change) (all []change) {
 	return all
 }
 
-// isUntranslated reports whether some annotation of a workload has no translation, and the default of the Namespace
-// would apply to the workload.
-func (c *change) isUntranslated() bool {
+// dropSystemDefault drops the schedule of a Namespace, such as kube-system, that cannot have a default schedule.
+func (c *change) dropSystemDefault() {
+	name := strings.TrimPrefix(c.target, namespaceTarget(""))
+	if c.isOfNamespace() && !schedule.IsUnscheduled(c.Annotations) &&
+		schedule.IsUnscheduled(controller.DefaultsOf(name, c.Annotations)) {
+		c.Annotations, c.Reasons = nil, append(c.Reasons,
+			"nothing is translated: this Namespace cannot have a default schedule; annotate its workloads")
+	}
+}
+
+// dropUnscheduled drops annotations that the operator would reject, because neither the object nor its Namespace has a
+// schedule. In files, the Namespace of a workload can be missing. It may then have a schedule.
+func (i *importer) dropUnscheduled(c *change) {
 	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
-	if c.info == nil || len(c.Reasons) == 0 || isExcluded || !schedule.IsUnscheduled(c.Annotations) {
+	if len(c.Annotations) == 0 || isExcluded || !schedule.IsUnscheduled(c.Annotations) ||
+		!schedule.IsUnscheduled(annotationsOf(c.info)) {
+		return
+	}
+	reason := "it has no schedule"
+	if !c.isOfNamespace() {
+		namespace, isKnown := i.namespaces[c.namespace]
+		_, hasDefault := i.defaults[c.namespace]
+		hasDefault = hasDefault || !schedule.IsUnscheduled(annotationsOf(namespace))
+		if hasDefault || !isKnown {
+			return
+		}
+		reason = "neither it nor its Namespace has a schedule"
+	}
+	c.Reasons = append(c.Reasons, quoted(c.Annotations)+" is not set: "+reason)
+	c.Annotations = nil
+}
+
+// takesDefault reports whether the target is a workload to which the default of its Namespace can apply.
+func (c *change) takesDefault() bool {
+	if c.info == nil {
 		return false
 	}
 	u := c.info.Object.(*unstructured.Unstructured)
 	k, err := kindOf(u.GetAPIVersion(), u.GetKind())
 	return err == nil && k.takesDefaults
+}
+
+// isUnsafe reports whether the default of the Namespace could stop a workload against its old annotations.
+func (c *change) isUnsafe() bool {
+	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
+	hasOwn := isExcluded || !schedule.IsUnscheduled(c.Annotations)
+	return c.takesDefault() && (c.hasConflict || c.isManual || len(c.Reasons) > 0 && !hasOwn)
 }
 
 // isProtected reports whether a workload already has a schedule of this operator, or excludes itself. The default of
@@ -250,7 +291,8 @@ func (i *importer) checkDefault(c *change, unsafe []string) {
 			"with %s", strings.Join(i.unread, ", "), excluded))
 	}
 	for _, workload := range unsafe {
-		c.hold(fmt.Sprintf("the schedule would apply to %s: first annotate this workload", workload))
+		c.hold(fmt.Sprintf("the schedule would apply to %s: first annotate this workload with a schedule or with %s", workload,
+			excluded))
 	}
 }
 

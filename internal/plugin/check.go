@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,6 +136,9 @@ func (d *document) addProblems(problems []schedule.Problem) {
 func (d document) print(out io.Writer, s *schedule.Schedule, source string, now time.Time) {
 	if source != "" {
 		source = ", default of " + source
+	}
+	if paused, _ := strconv.ParseBool(d.annotations[v1beta1.PausedAnnotation]); paused {
+		source += ", ignored while it is paused"
 	}
 	fmt.Fprintf(out, "%s/%s (%s:%d)%s, time zone %s:\n", strings.ToLower(d.kind), d.name, d.file, d.line, source,
 		s.Zone)

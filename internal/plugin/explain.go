@@ -138,8 +138,7 @@ func explain(out io.Writer, w workload, now time.Time) {
 		field("Dry run", "the operator only emits events about starts and stops (%s)", v1beta1.DryRunAnnotation)
 	}
 	if next := w.nextEvent(s, due, now); !next.At.IsZero() {
-		_, name := described(next)
-		field("Next", "%s on %s (%s)", name, clockTime(s, next.At), strings.TrimPrefix(next.Cause, prefix))
+		field("Next", "%s", w.describeNext(s, next))
 	}
 	field("Time zone", "%s", s.Zone)
 	saved := w.Saved()
@@ -149,6 +148,16 @@ func explain(out io.Writer, w workload, now time.Time) {
 		fmt.Fprint(out, "\nThe schedule from 3 days ago to 3 days from now (# runs, . is stopped):\n\n")
 		timeline(out, s, now)
 	}
+}
+
+// describeNext describes the next start or stop. If a start would have no effect, it says so.
+func (w workload) describeNext(s *schedule.Schedule, next schedule.Event) string {
+	_, name := described(next)
+	text := fmt.Sprintf("%s on %s (%s)", name, clockTime(s, next.At), strings.TrimPrefix(next.Cause, prefix))
+	if !next.IsStop && !w.Running(s) && !w.IsDryRun() && !w.CanStart() {
+		text += ", which will not start it: it did not run before the stop"
+	}
+	return text
 }
 
 // source says which annotations have the schedule.

@@ -97,6 +97,8 @@ func (o *options) readCluster(all bool) (infos []*resource.Info, unread []string
 			if k, err := kindNamed(name); err == nil && k.takesDefaults {
 				unread = append(unread, k.plural)
 			}
+		case apierrors.IsNotFound(err):
+			return nil, nil, fmt.Errorf("%w: kubectl get namespaces lists them", err)
 		case err != nil:
 			return nil, nil, err
 		default:

@@ -138,7 +138,7 @@ func (o *options) advise(err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: kubectl auth can-i --list shows what you may do; -n selects another namespace", err)
+		return fmt.Errorf("%w: kubectl auth can-i --list shows what you may do; %s", err, otherScope(err))
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: log in to the cluster, or select another context with --context", err)
 	case apierrors.IsConflict(err):
@@ -156,6 +156,14 @@ func (o *options) advise(err error) error {
 			"with --context or --kubeconfig", err)
 	}
 	return err
+}
+
+// otherScope says how to select a namespace after the API server has rejected a request.
+func otherScope(forbidden error) string {
+	if strings.Contains(forbidden.Error(), "at the cluster scope") {
+		return "use -n NAMESPACE instead of -A"
+	}
+	return "-n selects another namespace"
 }
 
 // isMissing reports whether an error means that the kubeconfig does not have an entry of a kind. These errors have no

@@ -212,6 +212,33 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestDescribeNext describes the next start of a stopped Deployment.
+func TestDescribeNext(t *testing.T) {
+	const start = "start on Fri 2026-10-23 07:00 UTC (start-schedule)"
+	for _, c := range []struct {
+		reason, want string
+		original     int32
+		key, value   string
+	}{
+		{"the operator has stopped it", start, 3, v1beta1.StopScheduleAnnotation, "20:00"},
+		{"a user had stopped it before", start + ", which will not start it: it did not run before the stop", 0,
+			v1beta1.StopScheduleAnnotation, "20:00"},
+		{"the start sets the replicas", start, 0, v1beta1.StartReplicasAnnotation, "2"},
+		{"a dry run starts nothing", start, 0, v1beta1.DryRunAnnotation, "true"},
+	} {
+		w := newWorkload(stopped(schedule.Record{State: v1beta1.ScheduleStopped, Original: c.original},
+			map[string]string{v1beta1.StartScheduleAnnotation: "Mon-Fri 07:00", c.key: c.value}), defaults{})
+		s, problems := w.Parse()
+		if s == nil {
+			t.Fatal(problems)
+		}
+		next := schedule.Event{At: time.Date(2026, 10, 23, 7, 0, 0, 0, time.UTC), Cause: v1beta1.StartScheduleAnnotation}
+		if got := w.describeNext(s, next); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+		}
+	}
+}
+
 // TestNextEvent checks the next start or stop that the operator will execute. It is Thursday, 10:05. The schedule
 // starts the Deployment from Monday to Friday at 07:00, and stops it at 20:00. The Deployment has
 // been running since 09:00.
@@ -659,6 +686,8 @@ func TestCheck(t *testing.T) {
 		{"a workload may have the schedule of its Namespace", object("CronJob", `suspend: "true"`), "", false},
 		{"a document without annotations is ignored", "kind: Pod\n---\n---\nkind: Job\n", "", false},
 		{"stop-after has no fixed times", object("CronJob", "stop-after: 4h"), "  stop   4h after each start\n", false},
+		{"the operator ignores a paused workload", object("CronJob", "stop-after: 4h\n    useless.container.training/paused: 'true'"),
+			"cronjob/web (-:5), ignored while it is paused, time zone UTC:\n", false},
 		{"a Namespace cannot have a duration in start-until", object("Namespace", "stop-after: 4h\n"+
 			"    useless.container.training/start-until: 3h"), "on a Namespace, it must be a time", true},
 		{"the default of a Namespace applies to its workloads", namespaceWithDefault("20:00") + inDev("CronJob", `{suspend: "false"}`),
@@ -808,6 +837,7 @@ func TestWrongArguments(t *testing.T) {
 		{"schedule lits", "do you mean kubectl useless schedule list?"},
 		{"frobnicate", "use one of: completion flip help schedule sleep wake"},
 		{"schedule explain deploy/web deploy/api", `unexpected argument "deploy/api": write only one workload`},
+		{"sleep deploy/web 2h", `unexpected argument "2h": write only one workload`},
 		{"wake deploy web api --for 2h", `unexpected argument "api": write only one workload`},
 		{"schedule check -f .", ". is a folder: name a file in it, for example -f web.yaml"},
 		{"wake deploy/web --fro 2h", "kubectl useless wake --help shows the flags"},
@@ -1014,7 +1044,7 @@ metadata:
   annotations: {downscaler/uptime: Mon-Fre 08:00-23:00, downscaler/exclude-until: "2026-12-01T07:00:00Z"}
 `, "# deployment/web: uptime is not translated: \"Mon-Fre 08:00-23:00\" has a day of the week that does not exist; use for example Mon-Fri\n" +
 			annotate + "deployment/web -n dev 'start-until=2026-12-01T07:00:00Z'\n" +
-			"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload\n" +
+			"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload with a schedule or with schedule=none\n" +
 			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00' 'time-zone=UTC'\n"},
 		{"a kind without schedules", `
 apiVersion: batch/v1
@@ -1070,7 +1100,7 @@ metadata: {name: vm, namespace: dev, annotations: {downscaler/exclude: "true"}}
 			"# deployment/web: nothing is translated: two schedules differ, 'stop-schedule=0 22 * * *' and " +
 				"'stop-schedule=0 20 * * *': annotate the workload with one of them\n" +
 				"# sleepinfo/a: includeRef may select workloads that are not in these files: annotate them, too\n" + others +
-				"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload\n" +
+				"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload with a schedule or with schedule=none\n" +
 				annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
 		{"the default of a Namespace must not stop a workload whose own times are not translated", `
 apiVersion: v1
@@ -1086,7 +1116,7 @@ kind: HorizontalPodAutoscaler
 metadata: {name: blog, namespace: dev, annotations: {downscaler/exclude: "sometimes"}}
 `, "# deployment/blog: exclude is not translated: it is neither true nor false\n" +
 			"# horizontalpodautoscaler/blog: exclude is not translated: it is neither true nor false\n" +
-			"# namespace/dev: the schedule would apply to deployment/blog: first annotate this workload\n" +
+			"# namespace/dev: the schedule would apply to deployment/blog: first annotate this workload with a schedule or with schedule=none\n" +
 			annotate + "namespace/dev 'start-schedule=Mon-Fri 09:00' 'stop-schedule=Mon-Fri 12:00' 'time-zone=UTC'\n"},
 		{"the default of a Namespace does not apply to a workload that already has a schedule", `
 apiVersion: v1
@@ -1150,6 +1180,36 @@ kind: Deployment
 metadata: {name: web, namespace: test, annotations: {downscaler/exclude: "sometimes"}}
 `, "# deployment/web in namespace dev: exclude is not translated: it is neither true nor false\n" +
 			"# deployment/web in namespace test: exclude is not translated: it is neither true nor false\n"},
+		{"a workload with its own replicas gets the exclusion of its Namespace, too", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00", downscaler/exclude: "true"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: dev, annotations: {downscaler/downtime-replicas: "1"}}
+`, annotate + "deployment/web -n dev 'start-schedule=Mon-Fri 08:00' 'stop-replicas=1' 'stop-schedule=Mon-Fri 20:00' 'suspend=true'\n" +
+			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00' 'suspend=true'\n"},
+		{"without a schedule, there is nothing to skip", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/exclude: "true"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: dev, annotations: {downscaler/exclude-until: "2026-12-01T07:00:00Z"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api, namespace: prod, annotations: {downscaler/exclude-until: "2026-12-01T07:00:00Z"}}
+`, "# deployment/web in namespace dev: 'start-until=2026-12-01T07:00:00Z' is not set: neither it nor its Namespace has a schedule\n" +
+			annotate + "deployment/api -n prod 'start-until=2026-12-01T07:00:00Z'\n" +
+			"# namespace/dev: 'suspend=true' is not set: it has no schedule\n"},
+		{"kube-system cannot have a default schedule", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: kube-system, annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00"}}
+`, "# namespace/kube-system: nothing is translated: this Namespace cannot have a default schedule; annotate its workloads\n"},
 		{"an excluded workload already has a schedule", `
 apiVersion: apps/v1
 kind: Deployment

@@ -94,7 +94,11 @@ func parseTarget(args []string) (k kind, name string, err error) {
 	if len(args) == 0 {
 		return kind{}, "", errors.New("the workload is missing: " + advice)
 	}
-	if slices.ContainsFunc(args[1:], func(arg string) bool { return strings.Contains(arg, "/") }) || len(args) > 2 {
+	most := 2 // KIND NAME
+	if strings.Contains(args[0], "/") {
+		most = 1 // KIND/NAME
+	}
+	if slices.ContainsFunc(args[1:], func(arg string) bool { return strings.Contains(arg, "/") }) || len(args) > most {
 		return kind{}, "", fmt.Errorf("unexpected argument %q: write only one workload", args[len(args)-1])
 	}
 	text := strings.Join(args, "/")

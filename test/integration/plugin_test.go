@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +122,7 @@ func testPluginUnscheduled(t *testing.T, namespace string) {
 
 func testPluginUnknownNamespace(t *testing.T, _ string) {
 	const want = `"not-there" not found: kubectl get namespaces lists them`
-	for _, args := range [][]string{{"schedule", "list"}, {"sleep", "deploy/web"}, {"flip", "m"}} {
+	for _, args := range [][]string{{"schedule", "list"}, {"schedule", "import"}, {"sleep", "deploy/web"}, {"flip", "m"}} {
 		if _, _, err := useless(t, "not-there", args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want %s", args, err, want)
 		}
@@ -322,7 +323,11 @@ func testPluginForbidden(t *testing.T, namespace string) {
 		{"schedule", "import"}, {"schedule", "import", "--apply"}, {"wake", "deploy/web", "--for", "1h"}, {"sleep", "deploy/web"}, {"flip", "m"},
 	} {
 		_, _, err := useless(t, namespace, append(args, "--as=guest")...)
-		if err == nil || !strings.Contains(err.Error(), "kubectl auth can-i --list shows what you may do") {
+		want := "kubectl auth can-i --list shows what you may do; -n selects another namespace"
+		if slices.Contains(args, "-A") {
+			want = "use -n NAMESPACE instead of -A"
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v", args, err)
 		}
 	}
@@ -338,6 +343,7 @@ func TestPluginOptionalKinds(t *testing.T) {
 	for _, c := range []namespacedTest{
 		{"a ScaledObject wakes and sleeps", testPluginScaledObject},
 		{"an import excludes workloads before it annotates the Namespace", testPluginImportExcludes},
+		{"an import does not annotate a Namespace whose uptime is forced", testPluginImportForced},
 		{"an import with missing permissions does not annotate the Namespace", testPluginImportPartly},
 		{"an import with includeRef does not annotate the Namespace", testPluginImportIncludes},
 	} {
@@ -451,6 +457,27 @@ func testPluginImportExcludes(t *testing.T, namespace string) {
 	if job.Spec.Suspend != nil && *job.Spec.Suspend {
 		t.Error("the CronJob is suspended, although the SleepInfo does not suspend CronJobs")
 	}
+}
+
+// testPluginImportForced imports a Namespace with force-uptime. This annotation has no equivalent on a Namespace. Without
+// it, the operator would stop the workloads.
+func testPluginImportForced(t *testing.T, namespace string) {
+	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) { d.Annotations = nil })
+	mustKubectl(t, "", "annotate", "namespace", namespace, "downscaler/downscale-period=Mon-Sun 19:00-20:00 UTC",
+		"downscaler/force-uptime=true")
+	stdout, stderr, err := useless(t, namespace, "schedule", "import", "--apply")
+	for _, text := range []string{
+		"# namespace/" + namespace + ": force-uptime is not translated: on a Namespace, set start-until to a time\n",
+		"kubectl annotate --overwrite namespace/" + namespace + " ", "note: namespace/" + namespace + " is not changed",
+	} {
+		if err != nil || !strings.Contains(stdout+stderr, text) {
+			t.Errorf("error %v, want %q in:\n%s%s", err, text, stdout, stderr)
+		}
+	}
+	if out := mustKubectl(t, "", "get", "namespace", namespace, "-o", "yaml"); strings.Contains(out, v1beta1.StopScheduleAnnotation) {
+		t.Errorf("the import has annotated the Namespace:\n%s", out)
+	}
+	checkUnchanged(t, d, "of a Namespace with force-uptime")
 }
 
 // testPluginImportPartly imports as two users. Each of them lacks the permission to read one of the resources.

@@ -26,12 +26,17 @@ type Translation struct {
 	Annotations map[string]string
 	// Reasons are texts for users. Each describes a setting that was not translated, or that has another effect now.
 	Reasons []string
+	// IsUnsafe means that an annotation that kept the object running is not translated. The schedule could stop the object.
+	IsUnsafe bool
 }
 
 func (t *Translation) set(key, value string) { t.Annotations[key] = value }
 
 func (t *Translation) omit(key, reason string) {
 	t.Reasons = append(t.Reasons, key+" is not translated: "+reason)
+	if keepsRunning(Prefix+key) && !t.has(v1beta1.StartUntilAnnotation) {
+		t.IsUnsafe = true
+	}
 }
 
 // HasAny reports whether annotations contain an annotation of kube-downscaler or GoKubeDownscaler.
@@ -96,6 +101,10 @@ var translators = map[string]func(t *Translation, value string, isNamespace bool
 }
 
 func excludeUntil(t *Translation, value string, _ bool) {
+	if t.has(v1beta1.StartUntilAnnotation) {
+		t.omit("exclude-until", "force-uptime already sets start-until; keep only one of them")
+		return
+	}
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
 		if at, err := time.Parse(layout, value); err == nil {
 			t.set(v1beta1.StartUntilAnnotation, at.Format(time.RFC3339))
@@ -137,8 +146,8 @@ func replicas(key string) func(*Translation, string, bool) {
 
 // Downscaler translates annotations of kube-downscaler or GoKubeDownscaler. The argument defaults has the annotations
 // of the Namespace; nil for none. If a workload has its own times or replicas, the operator ignores the default
-// schedule of the Namespace. Therefore the translation of such a workload contains the defaults that do not contradict
-// its own annotations. The kind is a name in controller.Kinds, or empty for a Namespace.
+// schedule of the Namespace. Therefore the translation of such a workload contains the annotations of the Namespace
+// that do not contradict its own annotations. The kind is a name in controller.Kinds, or empty for a Namespace.
 func Downscaler(own, defaults map[string]string, kind string) Translation {
 	t := Translation{Annotations: map[string]string{}}
 	_, hasUptime := own[Prefix+"uptime"]
@@ -151,17 +160,30 @@ func Downscaler(own, defaults map[string]string, kind string) Translation {
 	}
 	t.add(own, kind == "")
 	if hasTimes(own) {
-		inherited, before := maps.Clone(defaults), len(t.Reasons)
-		maps.DeleteFunc(inherited, func(key, _ string) bool {
-			_, given := own[key]
-			return given || !isTime(key)
-		})
-		t.add(inherited, false)
-		for i, reason := range t.Reasons[before:] {
-			t.Reasons[before+i] = "the Namespace's " + reason
-		}
+		t.inherit(own, defaults)
 	}
 	return t.validated(kind)
+}
+
+// inherit translates the annotations of a Namespace for a workload with the annotations own. If the Namespace has
+// exclude, the operator keeps the workload in its present state, as it does for the other workloads of the Namespace.
+func (t *Translation) inherit(own, defaults map[string]string) {
+	before, exclusion, others := len(t.Reasons), map[string]string{}, map[string]string{}
+	for key, value := range defaults {
+		_, given := own[key]
+		switch {
+		case given:
+		case key == Prefix+"exclude":
+			exclusion[key] = value
+		case isTime(key) || keepsRunning(key):
+			others[key] = value
+		}
+	}
+	t.add(others, false)
+	t.add(exclusion, true)
+	for i, reason := range t.Reasons[before:] {
+		t.Reasons[before+i] = "the Namespace's " + reason
+	}
 }
 
 // add translates annotations. It does not replace the times that an earlier call has set.
@@ -181,6 +203,11 @@ func (t *Translation) add(annotations map[string]string, isNamespace bool) {
 
 var times = []string{
 	"uptime", "downtime", "upscale-period", "downscale-period", "downtime-replicas", "downscale-replicas",
+}
+
+// keepsRunning reports whether an annotation prevents that the other tool stops the object.
+func keepsRunning(key string) bool {
+	return slices.Contains([]string{"exclude", "exclude-until", "force-uptime"}, strings.TrimPrefix(key, Prefix))
 }
 
 func isTime(key string) bool { return slices.Contains(times, strings.TrimPrefix(key, Prefix)) }

@@ -145,7 +145,8 @@ func schedulesOf(spans []span, beginKey, endKey string) (begin, end, note string
 		err = errors.New("it covers the whole week or no time at all, so there is nothing to start or stop")
 	case !isExact && len(spans) == 1 && spans[0].begin > spans[0].end:
 		begin, end = spans[0].nightly()
-		note = "GoKubeDownscaler also changes the workload at midnight before the first day and after the last day"
+		note = "GoKubeDownscaler also changes the workload at midnight before the first day and after the last day; " +
+			"here, the last span of the week lasts from " + spans[0].overWeekend()
 	case !isExact:
 		err = errors.New(inexpressible(begins, ends, beginKey, endKey))
 	}
@@ -173,6 +174,11 @@ func (t *Translation) has(key string) bool {
 func (s span) nightly() (begin, end string) {
 	names := dayNames(s.days())
 	return strings.TrimSpace(names + " " + clock(s.begin)), strings.TrimSpace(names + " " + clock(s.end))
+}
+
+// overWeekend describes the span that begins on the last day and ends on the first day, such as Fri 20:00 to Mon 08:00.
+func (s span) overWeekend() string {
+	return weekdays[s.lastDay] + " " + clock(s.begin) + " to " + weekdays[s.firstDay] + " " + clock(s.end)
 }
 
 // inexpressible returns the error message for begin or end times that no schedule can express. It suggests a schedule
