@@ -290,7 +290,7 @@ func TestPod(t *testing.T) {
 		{"tolerations[0].operator=Exists", "tolerations", []any{map[string]any{"operator": "Exists"}}},
 		{"affinity.nodeAffinity.foo=bar", "affinity", map[string]any{"nodeAffinity": map[string]any{"foo": "bar"}}},
 		{"topologySpreadConstraints=null", "topologySpreadConstraints", nil},
-		{"resources.limits=null", "resources", map[string]any{"requests": map[string]any{"cpu": "10m", "memory": "64Mi"}}},
+		{"resources.limits=null", "resources", map[string]any{"requests": map[string]any{"cpu": "20m", "memory": "64Mi"}}},
 	} {
 		t.Run(c.set, func(t *testing.T) {
 			t.Parallel()

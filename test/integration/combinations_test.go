@@ -46,6 +46,7 @@ var actions = map[string]func(t *testing.T, namespace string){
 		hpa := newScheduledAutoscaler(namespace, "hpa", "1")
 		createObject(t, hpa)
 		waitForWorkload(t, hpa, "stopped", func(hpa *autoscalingv2.HorizontalPodAutoscaler) bool { return hpa.Spec.MaxReplicas == 1 })
+		waitForEvent(t, hpa, v1beta1.EventScheduledStop)
 	},
 	"schedule/scaledobjects": checkScaledObject,
 	"podcount": func(t *testing.T, namespace string) {
@@ -55,8 +56,9 @@ var actions = map[string]func(t *testing.T, namespace string){
 	},
 	"ingress": func(t *testing.T, namespace string) {
 		t.Helper()
-		createIngress(t, namespace, "ingress", nil)
+		o := createIngress(t, namespace, "ingress", nil)
 		waitForAnnotations(t, namespace, "ingress", fooBar)
+		waitForEvent(t, o, ingress.EventAnnotationsEnsured)
 	},
 }
 
@@ -107,7 +109,9 @@ func useVirtualMachine(t *testing.T, namespace string) {
 
 func useDeployment(t *testing.T, namespace string) {
 	t.Helper()
-	checkDeploymentStops(t, namespace, "d")
+	d := createDeployment(t, namespace, "d", nil)
+	waitForReplicas(t, d, 0)
+	waitForEvent(t, d, v1beta1.EventScheduledStop)
 }
 
 func useStatefulSet(t *testing.T, namespace string) {
@@ -115,6 +119,7 @@ func useStatefulSet(t *testing.T, namespace string) {
 	s := newStatefulSet(namespace, "s")
 	createObject(t, s)
 	waitForWorkload(t, s, "stopped", func(s *appsv1.StatefulSet) bool { return *s.Spec.Replicas == 0 })
+	waitForEvent(t, s, v1beta1.EventScheduledStop)
 }
 
 func useCronJob(t *testing.T, namespace string) {
@@ -122,6 +127,7 @@ func useCronJob(t *testing.T, namespace string) {
 	c := newCronJob(namespace, "c")
 	createObject(t, c)
 	waitForWorkload(t, c, "suspended", func(c *batchv1.CronJob) bool { return c.Spec.Suspend != nil && *c.Spec.Suspend })
+	waitForEvent(t, c, v1beta1.EventScheduledStop)
 }
 
 func useScheduledVirtualMachine(t *testing.T, namespace string) {
@@ -130,6 +136,7 @@ func useScheduledVirtualMachine(t *testing.T, namespace string) {
 	vm.Annotations = newScheduled(namespace, "scheduled").Annotations
 	createObject(t, vm)
 	waitForWorkload(t, vm, "stopped", func(vm *v1alpha1.VirtualMachine) bool { return vm.Spec.Action == v1alpha1.ActionInactive })
+	waitForEvent(t, vm, v1beta1.EventScheduledStop)
 }
 
 // unusedInCombinations maps permissions that the operator does not use in TestCombinations to the reason.
