@@ -291,8 +291,8 @@ func (i *importer) checkDefault(c *change, unsafe []string) {
 			"with %s", strings.Join(i.unread, ", "), excluded))
 	}
 	for _, workload := range unsafe {
-		c.hold(fmt.Sprintf("the schedule would apply to %s: first annotate this workload with a schedule or with %s", workload,
-			excluded))
+		c.hold(fmt.Sprintf("the schedule would apply to %s: first annotate this workload with a schedule or with %s",
+			workload, excluded))
 	}
 }
 

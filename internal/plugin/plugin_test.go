@@ -705,7 +705,9 @@ func TestCheck(t *testing.T) {
 		{"an autoscaler has no default", namespaceWithDefault("20:00") + inDev("HorizontalPodAutoscaler", `{suspend: "true"}`),
 			"there is no start-schedule", true},
 		{"a kind of another API group is a mistake", "apiVersion: kubevirt.io/v1\n" + object("VirtualMachine", "stop-after: 4h"),
-			`-:6: schedules do not apply here: unknown kind "VirtualMachine.kubevirt.io"`, true},
+			`-:6: schedules do not apply here: unknown kind "VirtualMachine.kubevirt.io": use a VirtualMachine of cloudnative.tw/v1alpha1`, true},
+		{"a kind in a wrong API group is a mistake", "apiVersion: apps/v1\n" + object("CronJob", "stop-after: 4h"),
+			`-:6: schedules do not apply here: unknown kind "CronJob.apps": use a CronJob of batch/v1`, true},
 		{"a kind of another API group has no default", namespaceWithDefault("20:00") + "apiVersion: kubevirt.io/v1\n" +
 			inDev("VirtualMachine", "{}"), "", false},
 		{"a Namespace of another API group has no default", "apiVersion: example.com/v1\n" + namespaceWithDefault("20:00") +
@@ -1056,8 +1058,8 @@ metadata: {name: once, namespace: dev, annotations: {downscaler/exclude: "true"}
 apiVersion: kubevirt.io/v1
 kind: VirtualMachine
 metadata: {name: vm, namespace: dev, annotations: {downscaler/exclude: "true"}}
-`, "# virtualmachine/vm: nothing is translated: unknown kind \"VirtualMachine.kubevirt.io\": use one of deployment (deploy), " +
-			"statefulset (sts), cronjob (cj), virtualmachine (vm), horizontalpodautoscaler (hpa), scaledobject (so)\n"},
+`, "# virtualmachine/vm: nothing is translated: unknown kind \"VirtualMachine.kubevirt.io\": " +
+			"use a VirtualMachine of cloudnative.tw/v1alpha1\n"},
 		{"a SleepInfo does not exclude kinds of another API group", sleepInfo("night", "suspendCronJobs: true") +
 			"{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm, namespace: dev}}\n",
 			others + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},

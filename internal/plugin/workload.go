@@ -57,6 +57,9 @@ func kindNamed(name string) (kind, error) {
 		if matchesGroup(rest, k.resource) {
 			return k, nil
 		}
+		_, full, _ := strings.Cut(k.resource, ".")
+		version, group, _ := strings.Cut(full, ".")
+		return kind{}, fmt.Errorf("unknown kind %q: use a %s of %s/%s", name, k.title, group, version)
 	}
 	valid := make([]string, 0, len(kinds))
 	for _, k := range kinds {

@@ -130,6 +130,9 @@ var additions = []field{
 		if s.StartUntil = readTime(value); s.StartUntil.IsZero() {
 			s.StartFor, err = ParseDuration(value)
 		}
+		if err != nil {
+			err = fmt.Errorf("%w, and not a time with an offset", err)
+		}
 		return err
 	}},
 	{v1beta1.DryRunAnnotation, `"true" or "false"`, func(_ *Schedule, value string) error {

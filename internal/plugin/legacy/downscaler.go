@@ -26,7 +26,7 @@ type Translation struct {
 	Annotations map[string]string
 	// Reasons are texts for users. Each describes a setting that was not translated, or that has another effect now.
 	Reasons []string
-	// IsUnsafe means that an annotation that kept the object running is not translated. The schedule could stop the object.
+	// IsUnsafe means that an annotation that kept the object running is not translated, so the schedule could stop it.
 	IsUnsafe bool
 }
 
@@ -162,7 +162,11 @@ func Downscaler(own, defaults map[string]string, kind string) Translation {
 	if hasTimes(own) {
 		t.inherit(own, defaults)
 	}
-	return t.validated(kind)
+	replicasKey := "downtime-replicas"
+	if _, found := own[Prefix+"downscale-replicas"]; found {
+		replicasKey = "downscale-replicas"
+	}
+	return t.validated(kind, replicasKey)
 }
 
 // inherit translates the annotations of a Namespace for a workload with the annotations own. If the Namespace has
@@ -216,17 +220,18 @@ func hasTimes(annotations map[string]string) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(annotations)), isTime)
 }
 
-// validated drops annotations that the operator would reject for a kind. An empty kind is a Namespace.
-func (t Translation) validated(kind string) Translation {
+// validated drops annotations that the operator would reject for a kind. An empty kind is a Namespace. The argument
+// replicasKey is the old annotation with the number of replicas, for reasons.
+func (t Translation) validated(kind, replicasKey string) Translation {
 	const key = v1beta1.StopReplicasAnnotation
 	value, given := t.Annotations[key]
 	switch {
 	case given && schedule.IsUnscheduled(t.Annotations):
-		t.omit("downtime-replicas", "there is no schedule")
+		t.omit(replicasKey, "there is no schedule")
 		delete(t.Annotations, key)
 	case given && !hasReplicas(kind):
 		if value != "0" {
-			t.omit("downtime-replicas", "this kind of workload has no replicas")
+			t.omit(replicasKey, "this kind of workload has no replicas")
 		}
 		delete(t.Annotations, key)
 	}

@@ -89,6 +89,8 @@ func TestDownscaler(t *testing.T) {
 			"downtime-replicas is not translated: only a whole number has an equivalent"},
 		{"the reason has the annotation of the user", m{"downscaler/downscale-replicas": "50%"}, nil, false, m{},
 			"downscale-replicas is not translated: only a whole number has an equivalent"},
+		{"replicas without times have no equivalent", m{"downscaler/downscale-replicas": "1"}, nil, false, m{},
+			"downscale-replicas is not translated: there is no schedule"},
 		{"hours that differ by day have no equivalent",
 			m{"downscaler/uptime": "Mon-Thu 08:00-18:00 UTC,Fri-Fri 08:00-16:00 UTC"}, nil, false, m{},
 			`cannot have Fri 16:00, Mon-Thu 18:00; choose the times, for example start-schedule="Mon-Fri 08:00" and stop-schedule="Mon-Fri 18:00"`},

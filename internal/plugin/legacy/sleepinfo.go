@@ -57,7 +57,7 @@ func (i SleepInfo) Translate() Translation {
 		t.omit("patches", "annotate a HorizontalPodAutoscaler with the schedule and stop-replicas; "+
 			"others have no equivalent")
 	}
-	return t.validated("")
+	return t.validated("", "")
 }
 
 // invalid describes the first field with an invalid value; empty for none.
