@@ -21,6 +21,9 @@ import (
 // Prefix is the prefix of the annotations of kube-downscaler and GoKubeDownscaler.
 const Prefix = "downscaler/"
 
+// downtimeReplicas and downscaleReplicas are two names of the number of replicas after a stop.
+const downtimeReplicas, downscaleReplicas = "downtime-replicas", "downscale-replicas"
+
 // Translation has the annotations of this operator that replace a schedule of another tool.
 type Translation struct {
 	Annotations map[string]string
@@ -83,10 +86,10 @@ var translators = map[string]func(t *Translation, value string, isNamespace bool
 			t.set(v1beta1.ScheduleAnnotation, v1beta1.ScheduleNone)
 		}
 	},
-	"exclude-until":      excludeUntil,
-	"force-uptime":       forceUptime,
-	"downtime-replicas":  replicas("downtime-replicas"),
-	"downscale-replicas": replicas("downscale-replicas"),
+	"exclude-until":   excludeUntil,
+	"force-uptime":    forceUptime,
+	downtimeReplicas:  replicas(downtimeReplicas),
+	downscaleReplicas: replicas(downscaleReplicas),
 	"force-downtime": func(t *Translation, _ string, _ bool) {
 		t.omit("force-downtime", "scale the workload to 0, or use kubectl useless sleep if it has a schedule; "+
 			"for holidays, use exclude-dates")
@@ -162,9 +165,9 @@ func Downscaler(own, defaults map[string]string, kind string) Translation {
 	if hasTimes(own) {
 		t.inherit(own, defaults)
 	}
-	replicasKey := "downtime-replicas"
-	if _, found := own[Prefix+"downscale-replicas"]; found {
-		replicasKey = "downscale-replicas"
+	replicasKey := downtimeReplicas
+	if _, found := own[Prefix+downscaleReplicas]; found {
+		replicasKey = downscaleReplicas
 	}
 	return t.validated(kind, replicasKey)
 }
@@ -206,7 +209,7 @@ func (t *Translation) add(annotations map[string]string, isNamespace bool) {
 }
 
 var times = []string{
-	"uptime", "downtime", "upscale-period", "downscale-period", "downtime-replicas", "downscale-replicas",
+	"uptime", "downtime", "upscale-period", "downscale-period", downtimeReplicas, downscaleReplicas,
 }
 
 // keepsRunning reports whether an annotation prevents that the other tool stops the object.
