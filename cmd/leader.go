@@ -79,8 +79,9 @@ func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.O
 //
 //   - The identity contains the network namespace. The kernel gives each namespace its own number while a process uses
 //     it. Two processes with the same identity are therefore in the same network namespace.
-//   - In each network namespace, only one socket can have the name of the Pod. The process never closes this socket.
-//     The kernel closes it after the last thread has ended, so a process that is suspended or hangs still has it.
+//   - In each network namespace, only one socket can have the UID of the Pod in its name. The process never closes
+//     this socket. The kernel closes it after the last thread has ended, so a process that is suspended or hangs still
+//     has it.
 //
 // The API server may still execute a request that the predecessor sent before it was killed. This is safe, because each
 // request contains a resourceVersion, a UID, or a name for a new object.

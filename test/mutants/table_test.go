@@ -205,7 +205,7 @@ var mutants = []mutant{
 	{mistake: "A start does not record since when the workload runs", edits: []edit{
 		{schedule, "kind.execute", ifStatement, "StopAfter", ``},
 	}},
-	{mistake: "After an uptime on demand, a stop from before it is not executed again", edits: []edit{
+	{mistake: "After an uptime on demand, the last stop before the uptime is not executed again", edits: []edit{
 		{schedule, "plan.extend", statement, "record.Last", ``},
 	}},
 	{mistake: "A stop is repeated until the next start", edits: []edit{
