@@ -120,7 +120,7 @@ func (i *importer) changeOf(info *resource.Info) change {
 		if !schedule.IsUnscheduled(controller.DefaultsOf(u.GetName(), t.Annotations)) {
 			i.defaults[u.GetName()] = nil
 		}
-		return change{target: namespaceTarget(u.GetName()), info: info, Translation: t, isManual: t.IsUnsafe}
+		return change{target: namespaceTarget(u.GetName()), info: info, Translation: t}
 	}
 	c := change{target: strings.ToLower(u.GetKind()) + "/" + u.GetName(), namespace: u.GetNamespace(), info: info}
 	k, err := kindOf(u.GetAPIVersion(), u.GetKind())
@@ -129,7 +129,6 @@ func (i *importer) changeOf(info *resource.Info) change {
 		return c
 	}
 	c.Translation = legacy.Downscaler(u.GetAnnotations(), annotationsOf(i.namespaces[u.GetNamespace()]), k.plural)
-	c.isManual = c.IsUnsafe
 	return c
 }
 
@@ -205,6 +204,7 @@ func (i *importer) checked(changes []change) (all []change) {
 		}
 		c.dropSystemDefault()
 		i.dropUnscheduled(&c)
+		c.checkReasons()
 		c.checkExisting()
 		switch {
 		case c.isOfNamespace():
@@ -217,7 +217,8 @@ func (i *importer) checked(changes []change) (all []change) {
 	}
 	for _, c := range namespaces {
 		if !schedule.IsUnscheduled(c.Annotations) {
-			i.checkDefault(&c, unsafe[strings.TrimPrefix(c.target, namespaceTarget(""))])
+			name := strings.TrimPrefix(c.target, namespaceTarget(""))
+			i.checkDefault(&c, append(unsafe[name], unsafe[""]...), i.addedBy(name))
 		}
 		all = append(all, c)
 	}
@@ -266,11 +267,36 @@ func (c *change) takesDefault() bool {
 	return err == nil && k.takesDefaults
 }
 
-// isUnsafe reports whether the default of the Namespace could stop a workload against its old annotations.
+// checkReasons holds a new schedule if there is a comment: it may stop the target against its old annotations.
+func (c *change) checkReasons() {
+	if len(c.Reasons) > 0 && !schedule.IsUnscheduled(c.Annotations) {
+		c.isManual = true
+	}
+}
+
+// isUnsafe reports whether the default of the Namespace could stop a workload against its old annotations, because they
+// are not completely translated.
 func (c *change) isUnsafe() bool {
 	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
-	hasOwn := isExcluded || !schedule.IsUnscheduled(c.Annotations)
-	return c.takesDefault() && (c.hasConflict || c.isManual || len(c.Reasons) > 0 && !hasOwn)
+	return c.takesDefault() && len(c.Reasons) > 0 && !isExcluded
+}
+
+// addedBy returns the workloads that the default of a Namespace stops, although kube-downscaler and GoKubeDownscaler
+// stop only Deployments by default. Workloads with a schedule are not in the result. A SleepInfo excludes the workloads
+// that it does not stop, so the result is then empty.
+func (i *importer) addedBy(namespace string) (added []string) {
+	if i.defaults[namespace] != nil {
+		return nil
+	}
+	for _, info := range i.infos {
+		c := change{info: info}
+		u := info.Object.(*unstructured.Unstructured)
+		if c.takesDefault() && u.GetKind() != "Deployment" && u.GetNamespace() == namespace && !c.isProtected() &&
+			!legacy.HasAny(u.GetAnnotations()) && metav1.GetControllerOfNoCopy(u) == nil {
+			added = append(added, strings.ToLower(u.GetKind())+"/"+u.GetName())
+		}
+	}
+	return added
 }
 
 // isProtected reports whether a workload already has a schedule of this operator, or excludes itself. The default of
@@ -281,8 +307,8 @@ func (c *change) isProtected() bool {
 }
 
 // checkDefault adds the reasons why the default schedule of a Namespace is unsafe. The default must not stop the
-// workloads in unsafe, because their old schedules were not translated.
-func (i *importer) checkDefault(c *change, unsafe []string) {
+// workloads in unsafe, because their old schedules were not translated. It also stops the workloads in added.
+func (i *importer) checkDefault(c *change, unsafe, added []string) {
 	if c.info == nil && !i.areFiles {
 		c.hold("you do not have permission to read the Namespace, so it may already have a schedule")
 	}
@@ -293,6 +319,10 @@ func (i *importer) checkDefault(c *change, unsafe []string) {
 	for _, workload := range unsafe {
 		c.hold(fmt.Sprintf("the schedule would apply to %s: first annotate this workload with a schedule or with %s",
 			workload, excluded))
+	}
+	if len(added) > 0 {
+		c.hold(fmt.Sprintf("the schedule also stops %s: first annotate the workloads that must not stop with %s",
+			strings.Join(added, ", "), excluded))
 	}
 }
 

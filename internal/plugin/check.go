@@ -137,7 +137,7 @@ func (d document) print(out io.Writer, s *schedule.Schedule, source string, now 
 	if source != "" {
 		source = ", default of " + source
 	}
-	if paused, _ := strconv.ParseBool(d.annotations[v1beta1.PausedAnnotation]); paused {
+	if paused, _ := strconv.ParseBool(d.annotations[v1beta1.PausedAnnotation]); paused && !d.isNamespace() {
 		source += ", ignored while it is paused"
 	}
 	fmt.Fprintf(out, "%s/%s (%s:%d)%s, time zone %s:\n", strings.ToLower(d.kind), d.name, d.file, d.line, source,

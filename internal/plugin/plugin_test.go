@@ -1032,7 +1032,19 @@ metadata: {name: web, namespace: dev, annotations: {downscaler/downtime-replicas
 `, "# deployment/web: grace-period is not translated: set start-until, for example 15m, on a new workload\n" +
 			annotate + "deployment/web -n dev 'start-schedule=Mon-Fri 08:00' 'stop-replicas=1' " +
 			"'stop-schedule=Mon-Fri 20:00' 'time-zone=Europe/Berlin'\n" +
+			"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload with a schedule or with schedule=none\n" +
 			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00' 'time-zone=Europe/Berlin'\n"},
+		{"a workload in the file may belong to the Namespace", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, annotations: {downscaler/exclude: "sometimes"}}
+`, "# deployment/web: exclude is not translated: it is neither true nor false\n" +
+			"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload with a schedule or with schedule=none\n" +
+			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
 		{"a default must not stop a workload whose times are not translated", `
 apiVersion: v1
 kind: Namespace
@@ -1081,7 +1093,9 @@ metadata: {name: vm, namespace: dev, annotations: {downscaler/exclude: "true"}}
 			others + dropped + annotate + "namespace/dev 'stop-schedule=0 20 * * *'\n"},
 		{"the annotations of the Namespace come before its SleepInfos", sleepInfo("b", "") + workloads + `
 {apiVersion: v1, kind: Namespace, metadata: {name: dev, annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00"}}}
-`, dropped + annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
+`, dropped + "# namespace/dev: the schedule also stops statefulset/db, cronjob/report: first annotate the workloads " +
+			"that must not stop with schedule=none\n" +
+			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
 		{"a SleepInfo excludes a workload, and another SleepInfo includes it",
 			sleepInfo("all", "suspendCronJobs: true, "+strings.Replace(web, "include", "exclude", 1)) +
 				strings.Replace(sleepInfo("web-only", web), "20:00", "22:00", 1) + workloads,

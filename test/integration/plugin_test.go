@@ -459,16 +459,21 @@ func testPluginImportExcludes(t *testing.T, namespace string) {
 	}
 }
 
-// testPluginImportForced imports a Namespace with force-uptime. This annotation has no equivalent on a Namespace. Without
-// it, the operator would stop the workloads.
+// testPluginImportForced imports a Namespace with force-uptime. This annotation has no equivalent on a Namespace. On a
+// workload, it ends after three hours. The import must change neither of them, because the operator would stop the
+// workload.
 func testPluginImportForced(t *testing.T, namespace string) {
-	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) { d.Annotations = nil })
+	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) {
+		d.Annotations = map[string]string{"downscaler/downtime-replicas": "1"}
+	})
 	mustKubectl(t, "", "annotate", "namespace", namespace, "downscaler/downscale-period=Mon-Sun 19:00-20:00 UTC",
 		"downscaler/force-uptime=true")
 	stdout, stderr, err := useless(t, namespace, "schedule", "import", "--apply")
 	for _, text := range []string{
 		"# namespace/" + namespace + ": force-uptime is not translated: on a Namespace, set start-until to a time\n",
 		"kubectl annotate --overwrite namespace/" + namespace + " ", "note: namespace/" + namespace + " is not changed",
+		"# deployment/web: the Namespace's force-uptime: the uptime ends after 3 hours; 30d is the maximum\n",
+		"note: deployment/web is not changed",
 	} {
 		if err != nil || !strings.Contains(stdout+stderr, text) {
 			t.Errorf("error %v, want %q in:\n%s%s", err, text, stdout, stderr)

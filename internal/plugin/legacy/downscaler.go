@@ -29,17 +29,12 @@ type Translation struct {
 	Annotations map[string]string
 	// Reasons are texts for users. Each describes a setting that was not translated, or that has another effect now.
 	Reasons []string
-	// IsUnsafe means that an annotation that kept the object running is not translated, so the schedule could stop it.
-	IsUnsafe bool
 }
 
 func (t *Translation) set(key, value string) { t.Annotations[key] = value }
 
 func (t *Translation) omit(key, reason string) {
 	t.Reasons = append(t.Reasons, key+" is not translated: "+reason)
-	if keepsRunning(Prefix+key) && !t.has(v1beta1.StartUntilAnnotation) {
-		t.IsUnsafe = true
-	}
 }
 
 // HasAny reports whether annotations contain an annotation of kube-downscaler or GoKubeDownscaler.
@@ -177,8 +172,10 @@ func Downscaler(own, defaults map[string]string, kind string) Translation {
 func (t *Translation) inherit(own, defaults map[string]string) {
 	before, exclusion, others := len(t.Reasons), map[string]string{}, map[string]string{}
 	for key, value := range defaults {
-		_, given := own[key]
+		present, given := own[key]
 		switch {
+		case given && keepsRunning(key) && present != value:
+			t.omit(strings.TrimPrefix(key, Prefix), "the workload has another value; use the same value for both")
 		case given:
 		case key == Prefix+"exclude":
 			exclusion[key] = value

@@ -145,8 +145,10 @@ func schedulesOf(spans []span, beginKey, endKey string) (begin, end, note string
 		err = errors.New("it covers the whole week or no time at all, so there is nothing to start or stop")
 	case !isExact && len(spans) == 1 && spans[0].begin > spans[0].end:
 		begin, end = spans[0].nightly()
-		note = "GoKubeDownscaler also changes the workload at midnight before the first day and after the last day; " +
-			"here, the last span of the week lasts from " + spans[0].overWeekend()
+		note = "GoKubeDownscaler also changes the workload at midnight before the first day and after the last day"
+		if endKey != "" {
+			note += "; here, the last span of the week lasts from " + spans[0].overWeekend()
+		}
 	case !isExact:
 		err = errors.New(inexpressible(begins, ends, beginKey, endKey))
 	}
