@@ -236,14 +236,14 @@ func (c *change) dropSystemDefault() {
 }
 
 // dropUnscheduled drops annotations that the operator would reject, because neither the object nor its Namespace has a
-// schedule. In files, the Namespace of a workload can be missing. It may then have a schedule.
+// schedule. If the Namespace of a workload was not read, it may have a schedule.
 func (i *importer) dropUnscheduled(c *change) {
 	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
 	if len(c.Annotations) == 0 || isExcluded || !schedule.IsUnscheduled(c.Annotations) ||
 		!schedule.IsUnscheduled(annotationsOf(c.info)) {
 		return
 	}
-	reason := "it has no schedule"
+	reason := "the Namespace has no schedule"
 	if !c.isOfNamespace() {
 		namespace, isKnown := i.namespaces[c.namespace]
 		_, hasDefault := i.defaults[c.namespace]
@@ -251,7 +251,7 @@ func (i *importer) dropUnscheduled(c *change) {
 		if hasDefault || !isKnown {
 			return
 		}
-		reason = "neither it nor its Namespace has a schedule"
+		reason = "neither the workload nor its Namespace has a schedule"
 	}
 	c.Reasons = append(c.Reasons, quoted(c.Annotations)+" is not set: "+reason)
 	c.Annotations = nil
@@ -267,9 +267,11 @@ func (c *change) takesDefault() bool {
 	return err == nil && k.takesDefaults
 }
 
-// checkReasons holds a new schedule if there is a comment: it may stop the target against its old annotations.
+// checkReasons holds a new schedule if there is a comment, because the schedule may stop the target against its old
+// annotations. A schedule with schedule=none never stops the target.
 func (c *change) checkReasons() {
-	if len(c.Reasons) > 0 && !schedule.IsUnscheduled(c.Annotations) {
+	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
+	if len(c.Reasons) > 0 && !isExcluded && !schedule.IsUnscheduled(c.Annotations) {
 		c.isManual = true
 	}
 }

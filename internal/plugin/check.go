@@ -95,8 +95,8 @@ func (o *options) check(documents []document, zone *time.Location) error {
 	return nil
 }
 
-// describe writes the schedule of an object without mistakes, that it is excluded from the default of its Namespace, or
-// a note that its Namespace is not in the manifests.
+// describe writes what applies to an object without mistakes: a schedule, schedule: none, or a note that the Namespace
+// of the object is not in the manifests.
 func (o *options) describe(c checker, d document, s *schedule.Schedule, source string) {
 	switch {
 	case s != nil:

@@ -212,6 +212,51 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestHeldImports checks which objects import --apply does not change. All of them have annotations of kube-downscaler.
+func TestHeldImports(t *testing.T) {
+	const uptime, excluded, grace = `downscaler/uptime: "Mon-Fri 08:00-20:00"`, `downscaler/exclude: "true"`,
+		`downscaler/grace-period: "900"`
+	for _, c := range []struct {
+		reason, namespace, kind, workload string
+		want                              []string
+	}{
+		{"all is translated", uptime, "Deployment", uptime, nil},
+		{"a part is not translated, so the default of the Namespace could stop the workload", uptime, "Deployment",
+			uptime + ", " + grace, []string{"deployment/web", "namespace/dev"}},
+		{"the workload is excluded, so neither schedule can stop it", uptime, "Deployment",
+			uptime + ", " + excluded + ", " + grace, nil},
+		{"the uptime of the Namespace is forced", uptime + `, downscaler/force-uptime: "true"`, "Deployment", uptime,
+			[]string{"deployment/web", "namespace/dev"}},
+		{"a percentage has no equivalent", uptime, "Deployment", `downscaler/downscale-replicas: "50%"`,
+			[]string{"deployment/web", "namespace/dev"}},
+		{"the default stops another kind", uptime, "StatefulSet", "", []string{"namespace/dev"}},
+	} {
+		file := filepath.Join(t.TempDir(), "old.yaml")
+		manifest := "{apiVersion: v1, kind: Namespace, metadata: {name: dev, annotations: {" + c.namespace + "}}}\n---\n" +
+			"{apiVersion: apps/v1, kind: " + c.kind + ", metadata: {name: web, namespace: dev, annotations: {" + c.workload + "}}}\n"
+		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		infos, err := readFiles([]string{file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes, err := (&importer{infos: infos, zone: time.UTC}).changes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held []string
+		for _, change := range changes {
+			if change.isManual {
+				held = append(held, change.target)
+			}
+		}
+		if diff := cmp.Diff(c.want, held); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+		}
+	}
+}
+
 // TestDescribeNext describes the next start of a stopped Deployment.
 func TestDescribeNext(t *testing.T) {
 	const start = "start on Fri 2026-10-23 07:00 UTC (start-schedule)"
@@ -1218,9 +1263,9 @@ metadata: {name: web, namespace: dev, annotations: {downscaler/exclude-until: "2
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: api, namespace: prod, annotations: {downscaler/exclude-until: "2026-12-01T07:00:00Z"}}
-`, "# deployment/web in namespace dev: 'start-until=2026-12-01T07:00:00Z' is not set: neither it nor its Namespace has a schedule\n" +
+`, "# deployment/web in namespace dev: 'start-until=2026-12-01T07:00:00Z' is not set: neither the workload nor its Namespace has a schedule\n" +
 			annotate + "deployment/api -n prod 'start-until=2026-12-01T07:00:00Z'\n" +
-			"# namespace/dev: 'suspend=true' is not set: it has no schedule\n"},
+			"# namespace/dev: 'suspend=true' is not set: the Namespace has no schedule\n"},
 		{"kube-system cannot have a default schedule", `
 apiVersion: v1
 kind: Namespace

@@ -57,8 +57,7 @@ func kindNamed(name string) (kind, error) {
 		if matchesGroup(rest, k.resource) {
 			return k, nil
 		}
-		_, full, _ := strings.Cut(k.resource, ".")
-		version, group, _ := strings.Cut(full, ".")
+		version, group := groupOf(k.resource)
 		return kind{}, fmt.Errorf("unknown kind %q: use a %s of %s/%s", name, k.title, group, version)
 	}
 	valid := make([]string, 0, len(kinds))
@@ -68,12 +67,18 @@ func kindNamed(name string) (kind, error) {
 	return kind{}, fmt.Errorf("unknown kind %q: use one of %s", name, strings.Join(valid, ", "))
 }
 
-// matchesGroup reports whether rest is empty, the group of a resource, or its version and group. The resource has the
+// groupOf returns the version and the API group of a resource in the format plural.version.group.
+func groupOf(resource string) (version, group string) {
+	_, rest, _ := strings.Cut(resource, ".")
+	version, group, _ = strings.Cut(rest, ".")
+	return version, group
+}
+
+// matchesGroup reports whether text is empty, the group of a resource, or its version and group. The resource has the
 // format plural.version.group.
-func matchesGroup(rest, resource string) bool {
-	_, full, _ := strings.Cut(resource, ".")
-	_, group, _ := strings.Cut(full, ".")
-	return rest == "" || rest == full || rest == group
+func matchesGroup(text, resource string) bool {
+	version, group := groupOf(resource)
+	return text == "" || text == group || text == version+"."+group
 }
 
 // kindOf returns the kind of an object with an API version. A group in the API version must match, but the version may

@@ -171,7 +171,8 @@ func Downscaler(own, defaults map[string]string, kind string) Translation {
 // exclude, the operator keeps the workload in its present state, as it does for the other workloads of the Namespace.
 func (t *Translation) inherit(own, defaults map[string]string) {
 	before, exclusion, others := len(t.Reasons), map[string]string{}, map[string]string{}
-	for key, value := range defaults {
+	for _, key := range slices.Sorted(maps.Keys(defaults)) {
+		value := defaults[key]
 		present, given := own[key]
 		switch {
 		case given && keepsRunning(key) && present != value:
@@ -209,7 +210,7 @@ var times = []string{
 	"uptime", "downtime", "upscale-period", "downscale-period", downtimeReplicas, downscaleReplicas,
 }
 
-// keepsRunning reports whether an annotation prevents that the other tool stops the object.
+// keepsRunning reports whether an annotation keeps the other tool from stopping the object.
 func keepsRunning(key string) bool {
 	return slices.Contains([]string{"exclude", "exclude-until", "force-uptime"}, strings.TrimPrefix(key, Prefix))
 }
