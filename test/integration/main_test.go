@@ -346,6 +346,24 @@ func eventually(t testing.TB, within time.Duration, condition func() (ok bool, g
 	}
 }
 
+// eventuallyWithProgress is like eventually, but its time limit begins again when condition returns another got. It is
+// for work on many objects, whose duration depends on the speed of the computer.
+func eventuallyWithProgress(t testing.TB, condition func() (ok bool, got string)) {
+	t.Helper()
+	for last, since := "", time.Now(); ; time.Sleep(time.Second) {
+		ok, got := condition()
+		if ok {
+			return
+		}
+		if got != last {
+			last, since = got, time.Now()
+		}
+		if time.Since(since) > defaultTimeout {
+			t.Fatalf("no progress within %s: %s", defaultTimeout, got)
+		}
+	}
+}
+
 // createMachine creates a v1beta1 Machine. If change is not nil, it changes the spec before the creation.
 func createMachine(t *testing.T, namespace, name string, change func(*v1beta1.MachineSpec)) *v1beta1.Machine {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -29,10 +30,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1alpha1"
@@ -193,11 +194,11 @@ func (u *upgrade) testKilled(t *testing.T) {
 }
 
 func (u *upgrade) testRewritten(t *testing.T) {
-	operator := u.migrator(t)
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var changing errgroup.Group
 	changing.Go(func() error { return changeMachines(ctx, admin(t), u.busy) })
-	waitUntilMigrated(t, operator, beta)
+	operator := u.migrate(t, beta)
 	cancel()
 	if err := changing.Wait(); err != nil {
 		t.Error(err)
@@ -243,7 +244,7 @@ func (u *upgrade) checkMove(t *testing.T, from, to string) {
 	u.machines, u.switches = recordMachines(t, u.rested), recordSwitches(t, u.rested)
 	u.requests.waitUntilIdle(t)
 	u.requests.reset()
-	waitUntilMigrated(t, u.migrator(t), to)
+	u.migrate(t, to)
 	if diff := cmp.Diff(map[string]int{to: 2 * restedMachines()}, storedIn(t, "machines/"+u.rested+"/", "switches/"+u.rested+"/")); diff != "" {
 		t.Errorf("number of objects by stored version (-want +got):\n%s", diff)
 	}
@@ -261,7 +262,7 @@ func (u *upgrade) testNothingToDo(t *testing.T) {
 	for _, plural := range plurals {
 		before[plural] = crd(t, plural).ResourceVersion
 	}
-	waitUntilMigrated(t, u.migrator(t), beta)
+	u.migrate(t, beta)
 	u.olm.waitForUpgradeable(t, metav1.ConditionTrue, "All objects")
 	for _, plural := range plurals {
 		if version := crd(t, plural).ResourceVersion; version != before[plural] {
@@ -312,7 +313,7 @@ func createAlphaMachines(t *testing.T, namespace string, count int) {
 		t.Fatal(err)
 	}
 	list := &v1beta1.MachineList{}
-	eventually(t, defaultTimeout+time.Duration(count)*perObject, func() (bool, string) {
+	eventuallyWithProgress(t, func() (bool, string) {
 		if err := admin(t).List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 			return false, err.Error()
 		}
@@ -357,25 +358,22 @@ func changeMachines(ctx context.Context, c client.Client, namespace string) erro
 func deleteMachines(t *testing.T, namespaces ...string) {
 	t.Helper()
 	start, ctx := time.Now(), context.Background()
-	deleted := map[string]bool{}
-	within := defaultTimeout + time.Duration(*migrated)*perObject
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
-		for _, namespace := range namespaces {
-			if !deleted[namespace] {
+	for _, namespace := range namespaces {
+		deleted := false
+		eventuallyWithProgress(t, func() (bool, string) {
+			if !deleted {
 				err := admin(t).DeleteAllOf(ctx, &v1beta1.Machine{}, client.InNamespace(namespace))
-				if deleted[namespace] = err == nil; err != nil && !apierrors.IsTimeout(err) {
-					return false, err
+				if deleted = err == nil; err != nil && !apierrors.IsTimeout(err) {
+					t.Fatal(err)
 				}
 			}
 			list := &v1beta1.MachineList{}
-			if err := admin(t).List(ctx, list, client.InNamespace(namespace), client.Limit(1)); err != nil || len(list.Items) > 0 {
-				return false, err
+			if err := admin(t).List(ctx, list, client.InNamespace(namespace), client.Limit(1)); err != nil {
+				t.Fatal(err)
 			}
-		}
-		return true, nil
-	})
-	if err != nil {
-		t.Errorf("wait until the Machines are deleted: %v", err)
+			left := int64(len(list.Items)) + ptr.Deref(list.RemainingItemCount, 0)
+			return deleted && left == 0, fmt.Sprintf("%d Machines are left", left)
+		})
 	}
 	t.Logf("the Machines were deleted in %s", time.Since(start))
 }
@@ -616,34 +614,34 @@ func (o olm) leaveNotUpgradeable(t *testing.T) {
 	}
 }
 
-// perObject is a time limit per object, on a computer that is busy with other tests. It applies to the creation and the
-// deletion of a Machine, and to one pass of the migration. A migration has at least two passes, and each pass processes
-// the objects one after the other.
-const perObject = 200 * time.Millisecond
-
-// waitUntilMigrated waits until the operator logs that it has migrated all objects. It does not poll the API server,
-// because polling would load the API server as much as the migration itself.
-func waitUntilMigrated(t *testing.T, operator *operatorProcess, to string) {
+// migrate starts an operator that migrates, and waits until it logs that it has migrated all objects. While the operator
+// sends patches, migrate continues to wait. It does not poll the API server, because polling would load the API server
+// as much as the migration itself.
+func (u *upgrade) migrate(t *testing.T, to string) *operatorProcess {
 	t.Helper()
-	start := time.Now()
-	waitForLogWithin(t, defaultTimeout+time.Duration(2*len(plurals)*restedMachines())*perObject, operator, "All objects are stored in the storage version")
+	start, port := time.Now(), freePort(t)
+	operator := u.migrator(t, fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port), "--metrics-secure=false")
+	eventuallyWithProgress(t, func() (bool, string) {
+		patches := patchRequests.FindAllString(scrape(t, port), -1)
+		return strings.Contains(operator.Log(), "All objects are stored in the storage version"),
+			fmt.Sprintf("the migration is not complete; the operator's metrics of its patches are %q", patches)
+	})
 	t.Logf("migrated in %s", time.Since(start))
 	for _, plural := range plurals {
 		if diff := cmp.Diff([]string{to}, crd(t, plural).Status.StoredVersions); diff != "" {
 			t.Errorf("status.storedVersions of %s (-want +got):\n%s", plural, diff)
 		}
 	}
+	return operator
 }
+
+// patchRequests matches the counters of an operator's patches in its metrics.
+var patchRequests = regexp.MustCompile(`(?m)^rest_client_requests_total\{.*method="PATCH".*$`)
 
 // waitForLog waits until the operator's log contains a text.
 func waitForLog(t *testing.T, operator *operatorProcess, text string) {
 	t.Helper()
-	waitForLogWithin(t, defaultTimeout, operator, text)
-}
-
-func waitForLogWithin(t *testing.T, within time.Duration, operator *operatorProcess, text string) {
-	t.Helper()
-	eventually(t, within, func() (bool, string) {
+	eventually(t, defaultTimeout, func() (bool, string) {
 		return strings.Contains(operator.Log(), text), fmt.Sprintf("the log does not contain %q", text)
 	})
 }

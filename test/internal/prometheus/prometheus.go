@@ -186,7 +186,7 @@ func DashboardQueries(t *testing.T) map[string][]string {
 	if err := yaml.Unmarshal(read(t, "grafana", "dashboard.json"), &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	variables := strings.NewReplacer("$namespace", ".*", "$__rate_interval", "4s", "$__range", "10m")
+	variables := strings.NewReplacer("$namespace", ".*", "$__rate_interval", "1m", "$__range", "10m")
 	queries := map[string][]string{}
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
