@@ -84,7 +84,7 @@ func (o *options) setup(ctx context.Context) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the kubeconfig: %w", err)
 	}
-	events.LimitConcurrency(config)
+	events.Defer(config)
 	webhookTLS := &tls.Config{}
 	limitTLS(webhookTLS)
 	managerOptions, err := o.manager(ctx, webhookTLS)

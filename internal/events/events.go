@@ -5,11 +5,13 @@
 package events
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
@@ -102,34 +104,84 @@ func (l *limit) tryAccept(namespace string) bool {
 	return limiter.(flowcontrol.PassiveRateLimiter).TryAccept()
 }
 
-// concurrency is the maximum number of concurrent requests that create or change events.
-const concurrency = 1
+// maxDelay is the maximum time that an event waits for other writes.
+const maxDelay = 10 * time.Second
 
-// LimitConcurrency changes a config so that its clients create or change only one event at a time. The event
-// broadcaster starts a goroutine for each event. When thousands of workloads stop at the same time, these goroutines
-// would delay the writes to the workloads.
-func LimitConcurrency(config *rest.Config) {
-	slots := semaphore.NewWeighted(concurrency)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limitedTransport{next, slots} })
+// Defer changes a config so that its clients create or change only one event at a time, and only while they send no
+// other write. If other writes never end, an event waits for them for at most maxDelay. The event broadcaster starts a
+// goroutine for each event. When thousands of workloads stop at the same time, these goroutines would delay the writes
+// to the workloads.
+func Defer(config *rest.Config) {
+	slot, others := semaphore.NewWeighted(1), newWrites()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return deferringTransport{next, slot, others} })
 }
 
-type limitedTransport struct {
-	next  http.RoundTripper
-	slots *semaphore.Weighted
+type deferringTransport struct {
+	next   http.RoundTripper
+	slot   *semaphore.Weighted // for one event
+	others *writes             // writes that are not about events
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t limitedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	// The URL of an API server can have a path before /apis.
-	if request.Method == http.MethodGet || !strings.Contains(request.URL.Path, "/apis/events.k8s.io/") {
+func (t deferringTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodGet {
 		return t.next.RoundTrip(request)
 	}
-	if err := t.slots.Acquire(request.Context(), 1); err != nil {
+	// The URL of an API server can have a path before /apis.
+	if !strings.Contains(request.URL.Path, "/apis/events.k8s.io/") {
+		t.others.begin()
+		defer t.others.end()
+		return t.next.RoundTrip(request)
+	}
+	delay, cancel := context.WithTimeout(request.Context(), maxDelay)
+	defer cancel()
+	if err := t.slot.Acquire(request.Context(), 1); err != nil {
 		if request.Body != nil {
 			err = errors.Join(err, request.Body.Close()) // http.RoundTripper requires this
 		}
 		return nil, err
 	}
-	defer t.slots.Release(1)
+	defer t.slot.Release(1)
+	t.others.wait(delay)
 	return t.next.RoundTrip(request)
+}
+
+// writes counts the requests that have no response yet.
+type writes struct {
+	mu    sync.Mutex
+	count int
+	none  chan struct{} // closed while count is 0
+}
+
+func newWrites() *writes {
+	w := &writes{none: make(chan struct{})}
+	close(w.none)
+	return w
+}
+
+func (w *writes) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count++; w.count == 1 {
+		w.none = make(chan struct{})
+	}
+}
+
+func (w *writes) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count--; w.count == 0 {
+		close(w.none)
+	}
+}
+
+// wait waits until there is no request without a response, or the context ends.
+func (w *writes) wait(ctx context.Context) {
+	w.mu.Lock()
+	none := w.none
+	w.mu.Unlock()
+	select {
+	case <-none:
+	case <-ctx.Done():
+	}
 }

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -93,54 +96,83 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
-
-// TestLimitConcurrency sends requests while a request about an event has no response. A second request about an event
-// must wait, and a request about a workload must not.
-func TestLimitConcurrency(t *testing.T) {
-	const events, workloads = "/k8s/clusters/c-1/apis/events.k8s.io/v1/namespaces/n/events", "/apis/apps/v1/namespaces/n/deployments/d"
-	received, answer := make(chan string), make(chan struct{})
-	config := &rest.Config{}
-	LimitConcurrency(config)
-	transport := config.WrapTransport(roundTripper(func(request *http.Request) (*http.Response, error) {
-		received <- request.Method + " " + request.URL.Path
-		<-answer
-		return &http.Response{}, nil
-	}))
-	ended := make(chan error, 3)
-	send := func(ctx context.Context, method, path string) {
-		request, err := http.NewRequestWithContext(ctx, method, path, nil)
-		if err == nil {
-			_, err = transport.RoundTrip(request) //nolint:bodyclose // there is no body
+// TestDefer sends requests while other requests have no response. A request about a workload must never wait. A request
+// about an event must wait for all other requests, but not longer than maxDelay.
+func TestDefer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const event, workload = "/k8s/clusters/c-1/apis/events.k8s.io/v1/namespaces/n/events", "/apis/apps/v1/namespaces/n/deployments/d"
+		server := &server{answers: map[string]chan struct{}{}}
+		config := &rest.Config{}
+		Defer(config)
+		transport := config.WrapTransport(server)
+		send := func(ctx context.Context, method, path, id string) {
+			request, err := http.NewRequestWithContext(ctx, method, path+"?"+id, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.answers[id] = make(chan struct{})
+			go func() {
+				if _, err := transport.RoundTrip(request); !errors.Is(err, ctx.Err()) { //nolint:bodyclose // there is no body
+					t.Errorf("the request %s has error %v", id, err)
+				}
+			}()
 		}
-		ended <- err
-	}
-	go send(t.Context(), http.MethodPost, events)
-	if got, want := <-received, "POST "+events; got != want {
-		t.Fatalf("got %s, want %s", got, want)
-	}
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	send(canceled, http.MethodPatch, events)
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("a canceled request about an event has error %v, want %v", err, context.Canceled)
-	}
-	go send(t.Context(), http.MethodPatch, events)
-	go send(t.Context(), http.MethodPatch, workloads)
-	if got, want := <-received, "PATCH "+workloads; got != want {
-		t.Errorf("got %s, want %s: requests about workloads must not wait", got, want)
-	}
-	answer <- struct{}{}
-	answer <- struct{}{}
-	if got, want := <-received, "PATCH "+events; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	answer <- struct{}{}
-	for range 3 {
-		if err := <-ended; err != nil {
-			t.Error(err)
+		answer := func(id string) { close(server.answers[id]) }
+		check := func(reason string, want ...string) {
+			synctest.Wait()
+			if diff := cmp.Diff(want, server.received); diff != "" {
+				t.Errorf("%s: received requests (-want +got):\n%s", reason, diff)
+			}
+			server.received = nil
 		}
+		send(t.Context(), http.MethodPost, event, "event 1")
+		check("there is no other request", "event 1")
+		send(t.Context(), http.MethodPatch, workload, "write 1")
+		send(t.Context(), http.MethodGet, workload, "read 1")
+		check("requests about workloads do not wait for events", "read 1", "write 1")
+		canceled, cancel := context.WithCancel(t.Context())
+		send(canceled, http.MethodPatch, event, "canceled")
+		check("an event waits for the previous event")
+		cancel()
+		answer("event 1")
+		check("a canceled event is not sent")
+		send(t.Context(), http.MethodPatch, event, "event 2")
+		check("an event waits for the write of a workload")
+		answer("write 1")
+		check("an event does not wait for a read", "event 2")
+		send(t.Context(), http.MethodPatch, workload, "write 2")
+		send(t.Context(), http.MethodPost, event, "event 3")
+		answer("event 2")
+		check("an event waits for the write of a workload that began during the previous event", "write 2")
+		<-time.After(maxDelay - time.Second)
+		check("an event waits for up to ten seconds")
+		<-time.After(time.Second)
+		check("an event waits for ten seconds", "event 3")
+		for _, id := range []string{"read 1", "write 2", "event 3"} {
+			answer(id)
+		}
+		check("there are no further requests")
+	})
+}
+
+// A server records the IDs of requests, and answers each request when its channel is closed.
+type server struct {
+	mu       sync.Mutex
+	received []string // sorted
+	answers  map[string]chan struct{}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := request.Context().Err(); err != nil {
+		return nil, err
 	}
+	id := request.URL.RawQuery
+	s.mu.Lock()
+	s.received = append(s.received, id)
+	slices.Sort(s.received)
+	answer := s.answers[id]
+	s.mu.Unlock()
+	<-answer
+	return &http.Response{}, nil
 }

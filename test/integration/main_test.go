@@ -245,7 +245,7 @@ func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) 
 		return nil, nil, err
 	}
 	restConfig.QPS, restConfig.UserAgent = -1, processName()
-	events.LimitConcurrency(restConfig)
+	events.Defer(restConfig)
 	if options.transport != nil {
 		options.transport(restConfig)
 	}
