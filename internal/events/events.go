@@ -107,10 +107,10 @@ func (l *limit) tryAccept(namespace string) bool {
 // maxDelay is the maximum time that an event waits for other writes.
 const maxDelay = 10 * time.Second
 
-// Defer changes a config so that its clients create or change only one event at a time, and only while they send no
-// other write. If other writes never end, an event waits for them for at most maxDelay. The event broadcaster starts a
-// goroutine for each event. When thousands of workloads stop at the same time, these goroutines would delay the writes
-// to the workloads.
+// Defer changes a config so that its clients create or change only one event at a time, and begin only when no other
+// write is in flight. An event waits for at most ten seconds. It does not wait at all if other writes have been in flight
+// for ten seconds. The event broadcaster starts a goroutine for each event. When thousands of workloads stop at the same
+// time, these goroutines would delay the writes to the workloads.
 func Defer(config *rest.Config) {
 	slot, others := semaphore.NewWeighted(1), newWrites()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return deferringTransport{next, slot, others} })
@@ -119,7 +119,7 @@ func Defer(config *rest.Config) {
 type deferringTransport struct {
 	next   http.RoundTripper
 	slot   *semaphore.Weighted // for one event
-	others *writes             // writes that are not about events
+	others *writes             // all other writes
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -130,7 +130,7 @@ func (t deferringTransport) RoundTrip(request *http.Request) (*http.Response, er
 	// The URL of an API server can have a path before /apis.
 	if !strings.Contains(request.URL.Path, "/apis/events.k8s.io/") {
 		t.others.begin()
-		defer t.others.end()
+		defer t.others.done()
 		return t.next.RoundTrip(request)
 	}
 	delay, cancel := context.WithTimeout(request.Context(), maxDelay)
@@ -146,16 +146,18 @@ func (t deferringTransport) RoundTrip(request *http.Request) (*http.Response, er
 	return t.next.RoundTrip(request)
 }
 
-// writes counts the requests that have no response yet.
+// writes counts the requests in flight.
 type writes struct {
 	mu    sync.Mutex
 	count int
-	none  chan struct{} // closed while count is 0
+	busy  context.Context // done while count is 0, and also after count was above 0 for maxDelay
+	end   context.CancelFunc
 }
 
 func newWrites() *writes {
-	w := &writes{none: make(chan struct{})}
-	close(w.none)
+	w := &writes{}
+	w.busy, w.end = context.WithCancel(context.Background())
+	w.end()
 	return w
 }
 
@@ -163,25 +165,25 @@ func (w *writes) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.count++; w.count == 1 {
-		w.none = make(chan struct{})
+		w.busy, w.end = context.WithTimeout(context.Background(), maxDelay)
 	}
 }
 
-func (w *writes) end() {
+func (w *writes) done() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.count--; w.count == 0 {
-		close(w.none)
+		w.end()
 	}
 }
 
-// wait waits until there is no request without a response, or the context ends.
+// wait waits until no request is in flight, requests have been in flight for maxDelay, or the context ends.
 func (w *writes) wait(ctx context.Context) {
 	w.mu.Lock()
-	none := w.none
+	busy := w.busy
 	w.mu.Unlock()
 	select {
-	case <-none:
+	case <-busy.Done():
 	case <-ctx.Done():
 	}
 }

@@ -97,7 +97,8 @@ func TestLimit(t *testing.T) {
 }
 
 // TestDefer sends requests while other requests have no response. A request about a workload must never wait. A request
-// about an event must wait for all other requests, but not longer than maxDelay.
+// about an event must wait for the previous event. It must also wait for writes to workloads, but not longer than
+// maxDelay.
 func TestDefer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const event, workload = "/k8s/clusters/c-1/apis/events.k8s.io/v1/namespaces/n/events", "/apis/apps/v1/namespaces/n/deployments/d"
@@ -106,24 +107,23 @@ func TestDefer(t *testing.T) {
 		Defer(config)
 		transport := config.WrapTransport(server)
 		send := func(ctx context.Context, method, path, id string) {
-			request, err := http.NewRequestWithContext(ctx, method, path+"?"+id, nil)
+			request, err := http.NewRequestWithContext(ctx, method, path+"?"+id, strings.NewReader(id))
 			if err != nil {
 				t.Fatal(err)
 			}
-			server.answers[id] = make(chan struct{})
+			server.expect(id)
 			go func() {
 				if _, err := transport.RoundTrip(request); !errors.Is(err, ctx.Err()) { //nolint:bodyclose // there is no body
 					t.Errorf("the request %s has error %v", id, err)
 				}
 			}()
+			synctest.Wait()
 		}
-		answer := func(id string) { close(server.answers[id]) }
 		check := func(reason string, want ...string) {
 			synctest.Wait()
-			if diff := cmp.Diff(want, server.received); diff != "" {
+			if diff := cmp.Diff(want, server.takeReceived()); diff != "" {
 				t.Errorf("%s: received requests (-want +got):\n%s", reason, diff)
 			}
-			server.received = nil
 		}
 		send(t.Context(), http.MethodPost, event, "event 1")
 		check("there is no other request", "event 1")
@@ -134,22 +134,36 @@ func TestDefer(t *testing.T) {
 		send(canceled, http.MethodPatch, event, "canceled")
 		check("an event waits for the previous event")
 		cancel()
-		answer("event 1")
+		server.answer("event 1")
 		check("a canceled event is not sent")
 		send(t.Context(), http.MethodPatch, event, "event 2")
-		check("an event waits for the write of a workload")
-		answer("write 1")
+		check("an event waits for the write to a workload")
+		server.answer("write 1")
 		check("an event does not wait for a read", "event 2")
 		send(t.Context(), http.MethodPatch, workload, "write 2")
-		send(t.Context(), http.MethodPost, event, "event 3")
-		answer("event 2")
-		check("an event waits for the write of a workload that began during the previous event", "write 2")
-		<-time.After(maxDelay - time.Second)
-		check("an event waits for up to ten seconds")
-		<-time.After(time.Second)
-		check("an event waits for ten seconds", "event 3")
-		for _, id := range []string{"read 1", "write 2", "event 3"} {
-			answer(id)
+		for _, id := range []string{"event 3", "event 4", "event 5"} {
+			send(t.Context(), http.MethodPost, event, id)
+		}
+		server.answer("event 2")
+		check("an event waits for a write that began during the previous event", "write 2")
+		<-time.After(maxDelay - 4*time.Second)
+		server.answer("write 2")
+		check("between two writes, one event is sent", "event 3")
+		send(t.Context(), http.MethodPatch, workload, "write 3")
+		server.answer("event 3")
+		<-time.After(3 * time.Second)
+		check("after nine seconds, the next event still waits", "write 3")
+		<-time.After(2 * time.Second)
+		check("after ten seconds, it is sent", "event 4")
+		server.answer("event 4")
+		check("all events that have waited for ten seconds are sent", "event 5")
+		server.answer("event 5")
+		send(t.Context(), http.MethodPost, event, "event 6")
+		check("a new event waits for the write")
+		<-time.After(6 * time.Second)
+		check("a write that takes longer than ten seconds does not delay the event", "event 6")
+		for _, id := range []string{"read 1", "write 3", "event 6"} {
+			server.answer(id)
 		}
 		check("there are no further requests")
 	})
@@ -160,6 +174,27 @@ type server struct {
 	mu       sync.Mutex
 	received []string // sorted
 	answers  map[string]chan struct{}
+}
+
+func (s *server) expect(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers[id] = make(chan struct{})
+}
+
+func (s *server) answer(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.answers[id])
+}
+
+// takeReceived returns the IDs of the requests since the last call.
+func (s *server) takeReceived() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := s.received
+	s.received = nil
+	return ids
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -346,8 +346,8 @@ func eventually(t testing.TB, within time.Duration, condition func() (ok bool, g
 	}
 }
 
-// eventuallyWithProgress is like eventually, but its time limit begins again when condition returns another got. It is
-// for work on many objects, whose duration depends on the speed of the computer.
+// eventuallyWithProgress calls condition once a second until ok is true. The test fails if got does not change for
+// defaultTimeout. This is for work on many objects, whose duration depends on the speed of the computer.
 func eventuallyWithProgress(t testing.TB, condition func() (ok bool, got string)) {
 	t.Helper()
 	for last, since := "", time.Now(); ; time.Sleep(time.Second) {

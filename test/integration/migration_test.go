@@ -622,6 +622,7 @@ func (u *upgrade) migrate(t *testing.T, to string) *operatorProcess {
 	start, port := time.Now(), freePort(t)
 	operator := u.migrator(t, fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", port), "--metrics-secure=false")
 	eventuallyWithProgress(t, func() (bool, string) {
+		operator.checkRuns(t)
 		patches := patchRequests.FindAllString(scrape(t, port), -1)
 		return strings.Contains(operator.Log(), "All objects are stored in the storage version"),
 			fmt.Sprintf("the migration is not complete; the operator's metrics of its patches are %q", patches)
@@ -635,8 +636,8 @@ func (u *upgrade) migrate(t *testing.T, to string) *operatorProcess {
 	return operator
 }
 
-// patchRequests matches the counters of an operator's patches in its metrics.
-var patchRequests = regexp.MustCompile(`(?m)^rest_client_requests_total\{.*method="PATCH".*$`)
+// patchRequests matches the counter of an operator's successful patches in its metrics.
+var patchRequests = regexp.MustCompile(`(?m)^rest_client_requests_total\{code="200".*method="PATCH".*$`)
 
 // waitForLog waits until the operator's log contains a text.
 func waitForLog(t *testing.T, operator *operatorProcess, text string) {

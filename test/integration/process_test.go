@@ -94,14 +94,20 @@ func (p *operatorProcess) waitUntilReady(t *testing.T) {
 	})
 }
 
-// probe requests a health probe. The status is 0 if the request failed. The test fails if the operator has ended.
-func (p *operatorProcess) probe(t *testing.T, path string) (status int, body string) {
+// checkRuns stops the test if the operator has ended.
+func (p *operatorProcess) checkRuns(t *testing.T) {
 	t.Helper()
 	select {
 	case <-p.Done():
 		t.Fatalf("the operator ended: %v", p.Err())
 	default:
 	}
+}
+
+// probe requests a health probe. The status is 0 if the request failed. The test fails if the operator has ended.
+func (p *operatorProcess) probe(t *testing.T, path string) (status int, body string) {
+	t.Helper()
+	p.checkRuns(t)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.probes+path, nil)
 	if err != nil {
 		t.Fatal(err)

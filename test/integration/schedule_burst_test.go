@@ -39,11 +39,11 @@ var compareTimes = func() bool { return !testing.Short() }
 // The operator must take at most 1.2 times as long as a minimal client. This client has the same number of workers,
 // sends equal patches to equal Deployments, and decodes all watch events of Deployments. It makes no decisions. Each
 // round measures the operator and the client directly after each other, so that other load on the computer slows down
-// both. The test compares the median of seven rounds. The first round does not count, because the API server and the
-// client libraries fill their caches in it.
+// both. In a first round, which does not count, the API server and the client libraries fill their caches. Then the test
+// compares the median of seven rounds.
 //
 // With -short or the race detector, the test stops 200 Deployments, and does not compare the times. To compare them on
-// an idle computer, run go test ./test/integration -run TestScheduleBurst.
+// an idle computer, run go test ./test/integration -timeout 30m -run TestScheduleBurst.
 func TestScheduleBurst(t *testing.T) {
 	const most, rounds = 1.2, 7
 	useExclusiveCluster(t)
