@@ -108,9 +108,9 @@ func (l *limit) tryAccept(namespace string) bool {
 const maxDelay = 10 * time.Second
 
 // Defer changes a config so that its clients create or change only one event at a time, and begin only when no other
-// write is in flight. An event waits for at most ten seconds. It does not wait at all if other writes have been in flight
-// for ten seconds. The event broadcaster starts a goroutine for each event. When thousands of workloads stop at the same
-// time, these goroutines would delay the writes to the workloads.
+// write is in flight. An event waits for at most ten seconds. It does not wait at all if other writes have been in
+// flight for ten seconds. The event broadcaster starts a goroutine for each event. When thousands of workloads stop at
+// the same time, these goroutines would delay the writes to the workloads.
 func Defer(config *rest.Config) {
 	slot, others := semaphore.NewWeighted(1), newWrites()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return deferringTransport{next, slot, others} })
