@@ -63,11 +63,11 @@ func TestStorageMigration(t *testing.T) {
 	})
 }
 
-var migrated = flag.Int("migrated", 200, "number of Machines to migrate; with -short, three tenths of it")
+var migrated = flag.Int("migrated", 200, "number of Machines to migrate; with -short or the race detector, three tenths of it")
 
 // restedMachines returns the number of Machines that only the migration changes.
 func restedMachines() int {
-	if testing.Short() {
+	if testing.Short() || hasRaceDetector {
 		return *migrated * 3 / 10
 	}
 	return *migrated

@@ -5,6 +5,4 @@
 
 package integration
 
-// init disables the comparison of times in TestScheduleBurst, because the race detector slows down the operator more
-// than the minimal client.
-func init() { compareTimes = func() bool { return false } }
+func init() { hasRaceDetector = true }
