@@ -51,7 +51,7 @@ func newBrowser(t *testing.T) *environment {
 	requireBrowser(t)
 	e := &environment{}
 	t.Cleanup(e.stop)
-	if err := e.startBrowser(context.WithoutCancel(t.Context()), t.TempDir()); err != nil {
+	if err := e.startBrowser(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	return e

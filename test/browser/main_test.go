@@ -142,7 +142,7 @@ func (e *environment) start() error {
 		return err
 	}
 	e.stops = append(e.stops, func() { cancel(); _ = e.page.Wait() })
-	return e.startBrowser(ctx, dir)
+	return e.startBrowser(ctx)
 }
 
 // startOperator starts a control plane and the operator.
@@ -214,10 +214,10 @@ func (e *environment) awaitWebhooks(ctx context.Context) error {
 	})
 }
 
-// startBrowser starts the browser.
-func (e *environment) startBrowser(ctx context.Context, dir string) error {
+// startBrowser starts the browser. The folder of its data is chromedp's own: only from that folder, chromedp removes
+// what the processes of the browser write while they end.
+func (e *environment) startBrowser(ctx context.Context) error {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(findBrowser()),
-		chromedp.UserDataDir(filepath.Join(dir, "browser")),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
