@@ -219,6 +219,7 @@ func (i *importer) checked(changes []change) (all []change) {
 		if !schedule.IsUnscheduled(c.Annotations) {
 			name := strings.TrimPrefix(c.target, namespaceTarget(""))
 			i.checkDefault(&c, append(unsafe[name], unsafe[""]...), i.addedBy(name))
+			c.holdDependents(all, name)
 		}
 		all = append(all, c)
 	}
@@ -238,9 +239,7 @@ func (c *change) dropSystemDefault() {
 // dropUnscheduled drops annotations that the operator would reject, because neither the object nor its Namespace has a
 // schedule. If the Namespace of a workload was not read, it may have a schedule.
 func (i *importer) dropUnscheduled(c *change) {
-	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
-	if len(c.Annotations) == 0 || isExcluded || !schedule.IsUnscheduled(c.Annotations) ||
-		!schedule.IsUnscheduled(annotationsOf(c.info)) {
+	if !c.needsDefault() {
 		return
 	}
 	reason := "the Namespace has no schedule"
@@ -255,6 +254,27 @@ func (i *importer) dropUnscheduled(c *change) {
 	}
 	c.Reasons = append(c.Reasons, quoted(c.Annotations)+" is not set: "+reason)
 	c.Annotations = nil
+}
+
+// needsDefault reports whether the operator accepts the annotations of a change only with a schedule of the Namespace.
+func (c *change) needsDefault() bool {
+	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
+	return len(c.Annotations) > 0 && !isExcluded && schedule.IsUnscheduled(c.Annotations) &&
+		schedule.IsUnscheduled(annotationsOf(c.info))
+}
+
+// holdDependents holds the changes of workloads that need the default of their Namespace, if --apply does not set this
+// default.
+func (c *change) holdDependents(changes []change, namespace string) {
+	if !c.isManual || !schedule.IsUnscheduled(annotationsOf(c.info)) {
+		return
+	}
+	for n := range changes {
+		if d := &changes[n]; d.namespace == namespace && d.needsDefault() {
+			d.hold("its command is valid only with a schedule: also run the command of " + c.target +
+				", or annotate the workload with a schedule")
+		}
+	}
 }
 
 // takesDefault reports whether the target is a workload to which the default of its Namespace can apply.

@@ -306,8 +306,11 @@ func newDocument(file string, object *yaml.Node, m manifest) document {
 		annotations: map[string]string{}, lines: map[string]int{},
 	}
 	for key, value := range m.Metadata.Annotations {
-		if strings.HasPrefix(key, prefix) {
+		switch {
+		case strings.HasPrefix(key, prefix):
 			d.add(key, value)
+		case isMisspelled(key):
+			d.mistakes = append(d.mistakes, mistake{value.Line, unknownKey(key)})
 		}
 	}
 	if len(d.lines) > 0 {
@@ -359,31 +362,41 @@ func (d *document) add(key string, value yaml.Node) {
 	if err != nil && !d.isNamespace() && slices.Contains(schedule.Keys(), key) {
 		complain("schedules do not apply here: " + err.Error())
 	}
-	if !isKnown(key) {
+	if isMisspelled(key) {
 		complain(unknownKey(key))
 	}
 }
 
-func isKnown(key string) bool {
-	return slices.Contains(schedule.Keys(), key) || slices.Contains([]string{
+// isMisspelled reports whether an annotation has the prefix of the operator and is unknown, or has a similar prefix.
+func isMisspelled(key string) bool {
+	if !strings.HasPrefix(key, prefix) {
+		return strings.Contains(key, "/") && similarKey(key) != ""
+	}
+	return !slices.Contains(schedule.Keys(), key) && !slices.Contains([]string{
 		v1beta1.PausedAnnotation, v1beta1.FlippedAtAnnotation,
 		v1beta1.IngressAnnotationsAnnotation, v1beta1.OriginalAnnotationsAnnotation,
 	}, key)
 }
 
-// unknownKey returns a message about an unknown annotation, with the most similar known annotation. It uses cobra's
-// suggestions for commands.
+// unknownKey returns a message about an unknown annotation, with the most similar known annotation.
 func unknownKey(key string) string {
-	commands := &cobra.Command{}
-	for _, known := range schedule.Keys() {
-		command := &cobra.Command{Use: strings.TrimPrefix(known, prefix), Run: func(*cobra.Command, []string) {}}
-		commands.AddCommand(command)
-	}
-	name := strings.TrimPrefix(key, prefix)
-	for commands.SuggestionsMinimumDistance = range 4 { // the most similar first
-		if similar := commands.SuggestionsFor(name); len(similar) > 0 {
-			return fmt.Sprintf("%s is unknown: do you mean %s?", key, prefix+similar[0])
-		}
+	if similar := similarKey(key); similar != "" {
+		return fmt.Sprintf("%s is unknown: do you mean %s?", key, similar)
 	}
 	return key + " is unknown: docs/schedule.md lists the annotations"
+}
+
+// similarKey returns the annotation of schedules that is most similar to an unknown one, or "" if none is similar. It
+// uses cobra's suggestions for commands.
+func similarKey(key string) string {
+	commands := &cobra.Command{}
+	for _, known := range schedule.Keys() {
+		commands.AddCommand(&cobra.Command{Use: known, Run: func(*cobra.Command, []string) {}})
+	}
+	for commands.SuggestionsMinimumDistance = range 4 { // the most similar first
+		if similar := commands.SuggestionsFor(key); len(similar) > 0 {
+			return similar[0]
+		}
+	}
+	return ""
 }

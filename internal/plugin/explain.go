@@ -49,8 +49,8 @@ func noSchedule(w workload) error {
 		return fmt.Errorf("%s is excluded from schedules: remove the annotation with\n"+
 			"  kubectl annotate -n %s %[1]s %[3]s-", w.id(), w.object.GetNamespace(), v1beta1.ScheduleAnnotation)
 	}
-	if unknown := w.unknownKeys(); len(unknown) > 0 {
-		return fmt.Errorf("%s has no schedule: the annotation %s", w.id(), unknownKey(unknown[0]))
+	if unknown := w.mistakes(nil); len(unknown) > 0 {
+		return fmt.Errorf("%s has no schedule: %s", w.id(), unknown[0])
 	}
 	if _, problems := w.Parse(); len(problems) > 0 {
 		_, note := schedule.Explain(problems)
@@ -63,14 +63,17 @@ func noSchedule(w workload) error {
 	return fmt.Errorf("%s has no schedule: add one, for example with\n%s", w.id(), w.kind.addSchedule(w.target()))
 }
 
-// unknownKeys returns the annotations with the prefix of the operator that the operator does not know.
-func (w workload) unknownKeys() (unknown []string) {
+// mistakes returns the problems of a schedule, and the annotations that look like the operator's and are unknown.
+func (w workload) mistakes(problems []schedule.Problem) (mistakes []string) {
+	for _, p := range problems {
+		mistakes = append(mistakes, p.String())
+	}
 	for _, key := range slices.Sorted(maps.Keys(w.object.GetAnnotations())) {
-		if strings.HasPrefix(key, prefix) && !isKnown(key) {
-			unknown = append(unknown, key)
+		if isMisspelled(key) {
+			mistakes = append(mistakes, "the annotation "+unknownKey(key))
 		}
 	}
-	return unknown
+	return mistakes
 }
 
 // addSchedule returns a kubectl command that adds a schedule to a workload of the kind, and its effect.
@@ -121,9 +124,10 @@ func explain(out io.Writer, w workload, now time.Time) {
 	}
 	field("State", "%s", w.state())
 	s, problems := w.Parse()
+	mistakes := w.mistakes(problems)
 	if s == nil {
-		for _, p := range problems {
-			field("Mistake", "%s", p)
+		for _, m := range mistakes {
+			field("Mistake", "%s", m)
 		}
 		field("Source", "%s", w.invalidSource())
 		return
@@ -131,8 +135,8 @@ func explain(out io.Writer, w workload, now time.Time) {
 	due := s.Due(w.Record(), w.Running(s), now)
 	field("Because", "%s", w.reason(s, due, now))
 	field("Source", "%s", w.source())
-	for _, key := range w.unknownKeys() {
-		field("Mistake", "the annotation %s", unknownKey(key))
+	for _, m := range mistakes {
+		field("Mistake", "%s", m)
 	}
 	if w.IsDryRun() {
 		field("Dry run", "the operator only emits events about starts and stops (%s)", v1beta1.DryRunAnnotation)

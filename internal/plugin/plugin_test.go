@@ -457,14 +457,16 @@ func TestInvalidParts(t *testing.T) {
 	}
 }
 
-// TestUnknownAnnotation shows an annotation that the operator ignores, on a workload with a valid schedule.
+// TestUnknownAnnotation shows an annotation that the operator ignores, beside a valid and beside an invalid schedule.
 func TestUnknownAnnotation(t *testing.T) {
-	d := stopped(schedule.Record{}, map[string]string{v1beta1.StopScheduleAnnotation: "20:00", prefix + "start-shedule": "07:00"})
-	var out strings.Builder
-	explain(&out, newWorkload(d, defaults{}), now)
-	const want = "\nMistake:    the annotation " + prefix + "start-shedule is unknown: do you mean " + prefix + "start-schedule?\n"
-	if !strings.Contains(out.String(), want) {
-		t.Errorf("want %q in:\n%s", want, out.String())
+	for _, stop := range []string{"20:00", "25:00"} {
+		d := stopped(schedule.Record{}, map[string]string{v1beta1.StopScheduleAnnotation: stop, prefix + "start-shedule": "07:00"})
+		var out strings.Builder
+		explain(&out, newWorkload(d, defaults{}), now)
+		const want = "\nMistake:    the annotation " + prefix + "start-shedule is unknown: do you mean " + prefix + "start-schedule?\n"
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("with the stop at %s, want %q in:\n%s", stop, want, out.String())
+		}
 	}
 }
 
@@ -531,6 +533,8 @@ func TestNoSchedule(t *testing.T) {
 				"  kubectl annotate -n dev deployment/web useless.container.training/schedule-"},
 		{"a misspelled annotation", prefix + "stop-shedule", "20:00", "deployment/web has no schedule: the annotation " +
 			"useless.container.training/stop-shedule is unknown: do you mean useless.container.training/stop-schedule?"},
+		{"a misspelled prefix", "useless.container.traning/stop-schedule", "20:00", "deployment/web has no schedule: the annotation " +
+			"useless.container.traning/stop-schedule is unknown: do you mean useless.container.training/stop-schedule?"},
 		{"an annotation in upper case", prefix + "Stop-Schedule", "20:00", "deployment/web has no schedule: the annotation " +
 			"useless.container.training/Stop-Schedule is unknown: do you mean useless.container.training/stop-schedule?"},
 		{"stop-replicas without a schedule", v1beta1.StopReplicasAnnotation, "1", "deployment/web has no schedule: " +
@@ -724,6 +728,9 @@ func TestCheck(t *testing.T) {
 			"-:3: useless.container.training/stop-after has no effect here: write it under metadata.annotations of the Namespace\n", true},
 		{"a misspelled annotation is a mistake", object("Deployment", "stop-shedule: 20:00"),
 			"-:5: useless.container.training/stop-shedule is unknown: do you mean useless.container.training/stop-schedule?", true},
+		{"a misspelled prefix is a mistake", "kind: Deployment\nmetadata:\n  name: web\n  annotations:\n" +
+			"    kubernetes.io/change-cause: stop-schedule\n    useless.container.traning/stop-schedule: '20:00'\n",
+			"-:6: useless.container.traning/stop-schedule is unknown: do you mean useless.container.training/stop-schedule?\n", true},
 		{"a kind without schedules is a mistake", object("Job", `stop-after: 4h`),
 			`-:5: schedules do not apply here: unknown kind "Job"`, true},
 		{"an autoscaler needs stop-replicas", object("HorizontalPodAutoscaler", "stop-after: 4h"),
@@ -1102,6 +1109,7 @@ metadata:
   namespace: dev
   annotations: {downscaler/uptime: Mon-Fre 08:00-23:00, downscaler/exclude-until: "2026-12-01T07:00:00Z"}
 `, "# deployment/web: uptime is not translated: \"Mon-Fre 08:00-23:00\" has a day of the week that does not exist; use for example Mon-Fri\n" +
+			"# deployment/web: its command is valid only with a schedule: also run the command of namespace/dev, or annotate the workload with a schedule\n" +
 			annotate + "deployment/web -n dev 'start-until=2026-12-01T07:00:00Z'\n" +
 			"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload with a schedule or with schedule=none\n" +
 			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00' 'time-zone=UTC'\n"},
@@ -1266,6 +1274,23 @@ metadata: {name: api, namespace: prod, annotations: {downscaler/exclude-until: "
 `, "# deployment/web in namespace dev: 'start-until=2026-12-01T07:00:00Z' is not set: neither the workload nor its Namespace has a schedule\n" +
 			annotate + "deployment/api -n prod 'start-until=2026-12-01T07:00:00Z'\n" +
 			"# namespace/dev: 'suspend=true' is not set: the Namespace has no schedule\n"},
+		{"a workload needs a default that the user must check first", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00", downscaler/force-uptime: "true"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: dev, annotations: {downscaler/exclude-until: "2026-12-01T07:00:00Z"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api, namespace: dev, annotations: {downscaler/exclude: "true"}}
+`, "# deployment/web: its command is valid only with a schedule: also run the command of namespace/dev, or annotate the workload with a schedule\n" +
+			annotate + "deployment/web -n dev 'start-until=2026-12-01T07:00:00Z'\n" +
+			annotate + "deployment/api -n dev 'schedule=none'\n" +
+			"# namespace/dev: force-uptime is not translated: on a Namespace, set start-until to a time\n" +
+			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
 		{"kube-system cannot have a default schedule", `
 apiVersion: v1
 kind: Namespace
