@@ -219,7 +219,7 @@ func (i *importer) checked(changes []change) (all []change) {
 		if !schedule.IsUnscheduled(c.Annotations) {
 			name := strings.TrimPrefix(c.target, namespaceTarget(""))
 			i.checkDefault(&c, append(unsafe[name], unsafe[""]...), i.addedBy(name))
-			c.holdDependents(all, name)
+			c.explainDependents(all, name)
 		}
 		all = append(all, c)
 	}
@@ -244,16 +244,22 @@ func (i *importer) dropUnscheduled(c *change) {
 	}
 	reason := "the Namespace has no schedule"
 	if !c.isOfNamespace() {
-		namespace, isKnown := i.namespaces[c.namespace]
-		_, hasDefault := i.defaults[c.namespace]
-		hasDefault = hasDefault || !schedule.IsUnscheduled(annotationsOf(namespace))
-		if hasDefault || !isKnown {
+		if _, isKnown := i.namespaces[c.namespace]; i.hasDefault(c.namespace) || !isKnown {
 			return
 		}
 		reason = "neither the workload nor its Namespace has a schedule"
 	}
 	c.Reasons = append(c.Reasons, quoted(c.Annotations)+" is not set: "+reason)
 	c.Annotations = nil
+}
+
+// hasDefault reports whether a Namespace has a default schedule, or gets one. Some Namespaces cannot have one.
+func (i *importer) hasDefault(namespace string) bool {
+	annotations := annotationsOf(i.namespaces[namespace])
+	if _, found := i.defaults[namespace]; found {
+		annotations = map[string]string{v1beta1.StopScheduleAnnotation: "00:00"}
+	}
+	return !schedule.IsUnscheduled(controller.DefaultsOf(namespace, annotations))
 }
 
 // needsDefault reports whether the operator accepts the annotations of a change only with a schedule of the Namespace.
@@ -263,16 +269,15 @@ func (c *change) needsDefault() bool {
 		schedule.IsUnscheduled(annotationsOf(c.info))
 }
 
-// holdDependents holds the changes of workloads that need the default of their Namespace, if --apply does not set this
-// default.
-func (c *change) holdDependents(changes []change, namespace string) {
-	if !c.isManual || !schedule.IsUnscheduled(annotationsOf(c.info)) {
+// explainDependents adds a comment to the workloads that need the default of their Namespace, if --apply does not set it.
+// --apply annotates them nevertheless, so that the default cannot stop them once the user sets it.
+func (c *change) explainDependents(changes []change, namespace string) {
+	if !c.isManual || c.info == nil || !schedule.IsUnscheduled(annotationsOf(c.info)) {
 		return
 	}
 	for n := range changes {
-		if d := &changes[n]; d.namespace == namespace && d.needsDefault() {
-			d.hold("its command is valid only with a schedule: also run the command of " + c.target +
-				", or annotate the workload with a schedule")
+		if d := &changes[n]; d.namespace == namespace && d.needsDefault() && !d.isProtected() {
+			d.Reasons = append(d.Reasons, "the operator reports an invalid schedule until "+c.target+" has its schedule")
 		}
 	}
 }

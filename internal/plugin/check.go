@@ -367,15 +367,19 @@ func (d *document) add(key string, value yaml.Node) {
 	}
 }
 
+// knownKeys returns all annotations of the operator.
+func knownKeys() []string {
+	return append(schedule.Keys(), v1beta1.PausedAnnotation, v1beta1.FlippedAtAnnotation,
+		v1beta1.IngressAnnotationsAnnotation, v1beta1.OriginalAnnotationsAnnotation)
+}
+
 // isMisspelled reports whether an annotation has the prefix of the operator and is unknown, or has a similar prefix.
+// An annotation without a slash has no prefix, so it belongs to another program.
 func isMisspelled(key string) bool {
 	if !strings.HasPrefix(key, prefix) {
 		return strings.Contains(key, "/") && similarKey(key) != ""
 	}
-	return !slices.Contains(schedule.Keys(), key) && !slices.Contains([]string{
-		v1beta1.PausedAnnotation, v1beta1.FlippedAtAnnotation,
-		v1beta1.IngressAnnotationsAnnotation, v1beta1.OriginalAnnotationsAnnotation,
-	}, key)
+	return !slices.Contains(knownKeys(), key)
 }
 
 // unknownKey returns a message about an unknown annotation, with the most similar known annotation.
@@ -386,11 +390,11 @@ func unknownKey(key string) string {
 	return key + " is unknown: docs/schedule.md lists the annotations"
 }
 
-// similarKey returns the annotation of schedules that is most similar to an unknown one, or "" if none is similar. It
+// similarKey returns the annotation of the operator that is most similar to an unknown one, or "" if none is similar. It
 // uses cobra's suggestions for commands.
 func similarKey(key string) string {
 	commands := &cobra.Command{}
-	for _, known := range schedule.Keys() {
+	for _, known := range knownKeys() {
 		commands.AddCommand(&cobra.Command{Use: known, Run: func(*cobra.Command, []string) {}})
 	}
 	for commands.SuggestionsMinimumDistance = range 4 { // the most similar first

@@ -729,8 +729,8 @@ func TestCheck(t *testing.T) {
 		{"a misspelled annotation is a mistake", object("Deployment", "stop-shedule: 20:00"),
 			"-:5: useless.container.training/stop-shedule is unknown: do you mean useless.container.training/stop-schedule?", true},
 		{"a misspelled prefix is a mistake", "kind: Deployment\nmetadata:\n  name: web\n  annotations:\n" +
-			"    kubernetes.io/change-cause: stop-schedule\n    useless.container.traning/stop-schedule: '20:00'\n",
-			"-:6: useless.container.traning/stop-schedule is unknown: do you mean useless.container.training/stop-schedule?\n", true},
+			"    kubernetes.io/change-cause: stop-schedule\n    use: it\n    useless.container.traning/stop-schedule: '20:00'\n",
+			"-:7: useless.container.traning/stop-schedule is unknown: do you mean useless.container.training/stop-schedule?\n", true},
 		{"a kind without schedules is a mistake", object("Job", `stop-after: 4h`),
 			`-:5: schedules do not apply here: unknown kind "Job"`, true},
 		{"an autoscaler needs stop-replicas", object("HorizontalPodAutoscaler", "stop-after: 4h"),
@@ -1109,7 +1109,7 @@ metadata:
   namespace: dev
   annotations: {downscaler/uptime: Mon-Fre 08:00-23:00, downscaler/exclude-until: "2026-12-01T07:00:00Z"}
 `, "# deployment/web: uptime is not translated: \"Mon-Fre 08:00-23:00\" has a day of the week that does not exist; use for example Mon-Fri\n" +
-			"# deployment/web: its command is valid only with a schedule: also run the command of namespace/dev, or annotate the workload with a schedule\n" +
+			"# deployment/web: the operator reports an invalid schedule until namespace/dev has its schedule\n" +
 			annotate + "deployment/web -n dev 'start-until=2026-12-01T07:00:00Z'\n" +
 			"# namespace/dev: the schedule would apply to deployment/web: first annotate this workload with a schedule or with schedule=none\n" +
 			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00' 'time-zone=UTC'\n"},
@@ -1286,11 +1286,40 @@ metadata: {name: web, namespace: dev, annotations: {downscaler/exclude-until: "2
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: api, namespace: dev, annotations: {downscaler/exclude: "true"}}
-`, "# deployment/web: its command is valid only with a schedule: also run the command of namespace/dev, or annotate the workload with a schedule\n" +
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: excluded
+  namespace: dev
+  annotations: {downscaler/exclude-until: "2026-12-01T07:00:00Z", useless.container.training/schedule: none}
+`, "# deployment/web: the operator reports an invalid schedule until namespace/dev has its schedule\n" +
 			annotate + "deployment/web -n dev 'start-until=2026-12-01T07:00:00Z'\n" +
 			annotate + "deployment/api -n dev 'schedule=none'\n" +
+			annotate + "deployment/excluded -n dev 'start-until=2026-12-01T07:00:00Z'\n" +
 			"# namespace/dev: force-uptime is not translated: on a Namespace, set start-until to a time\n" +
 			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
+		{"a workload needs a default that it already has", `
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00", useless.container.training/stop-schedule: "22:00"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: dev, annotations: {downscaler/exclude-until: "2026-12-01T07:00:00Z"}}
+`, annotate + "deployment/web -n dev 'start-until=2026-12-01T07:00:00Z'\n# namespace/dev: " + replaces +
+			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
+		{"a SleepInfo cannot set a default for kube-system", strings.ReplaceAll(sleepInfo("night", "suspendCronJobs: true"), "dev", "kube-system") + `
+apiVersion: v1
+kind: Namespace
+metadata: {name: kube-system}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: kube-system, annotations: {downscaler/exclude-until: "2026-12-01T07:00:00Z"}}
+`, "# deployment/web: 'start-until=2026-12-01T07:00:00Z' is not set: neither the workload nor its Namespace has a schedule\n" +
+			strings.ReplaceAll(others, "/dev", "/kube-system") +
+			"# namespace/kube-system: nothing is translated: this Namespace cannot have a default schedule; annotate its workloads\n"},
 		{"kube-system cannot have a default schedule", `
 apiVersion: v1
 kind: Namespace

@@ -461,12 +461,12 @@ func testPluginImportExcludes(t *testing.T, namespace string) {
 
 // testPluginImportForced imports a Namespace with force-uptime. This annotation has no equivalent on a Namespace. On a
 // workload, it ends after three hours. The import must change neither of them, because the operator would stop the
-// workload. It must not change the workload that needs the default of the Namespace either.
+// workload.
 func testPluginImportForced(t *testing.T, namespace string) {
 	d := createDeployment(t, namespace, "web", func(d *appsv1.Deployment) {
 		d.Annotations = map[string]string{"downscaler/downtime-replicas": "1"}
 	})
-	createDeployment(t, namespace, "dependent", func(d *appsv1.Deployment) {
+	dependent := createDeployment(t, namespace, "dependent", func(d *appsv1.Deployment) {
 		d.Annotations = map[string]string{"downscaler/exclude-until": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}
 	})
 	mustKubectl(t, "", "annotate", "namespace", namespace, "downscaler/downscale-period=Mon-Sun 19:00-20:00 UTC",
@@ -476,7 +476,8 @@ func testPluginImportForced(t *testing.T, namespace string) {
 		"# namespace/" + namespace + ": force-uptime is not translated: on a Namespace, set start-until to a time\n",
 		"kubectl annotate --overwrite namespace/" + namespace + " ", "note: namespace/" + namespace + " is not changed",
 		"# deployment/web: the Namespace's force-uptime: the uptime ends after 3 hours; 30d is the maximum\n",
-		"note: deployment/web is not changed", "note: deployment/dependent is not changed",
+		"note: deployment/web is not changed",
+		"# deployment/dependent: the operator reports an invalid schedule until namespace/" + namespace + " has its schedule\n",
 	} {
 		if err != nil || !strings.Contains(stdout+stderr, text) {
 			t.Errorf("error %v, want %q in:\n%s%s", err, text, stdout, stderr)
@@ -486,8 +487,9 @@ func testPluginImportForced(t *testing.T, namespace string) {
 		t.Errorf("the import has annotated the Namespace:\n%s", out)
 	}
 	checkUnchanged(t, d, "of a Namespace with force-uptime")
-	if got := getDeployment(t, namespace, "dependent").Annotations; got[v1beta1.StartUntilAnnotation] != "" {
-		t.Errorf("the import has annotated the workload that needs the default: %v", got)
+	checkUnchanged(t, dependent, "that needs the default of its Namespace")
+	if got := getDeployment(t, namespace, "dependent"); got.Annotations[v1beta1.StartUntilAnnotation] == "" || *got.Spec.Replicas != 3 {
+		t.Errorf("got %d replicas and the annotations %v, want 3 and start-until", *got.Spec.Replicas, got.Annotations)
 	}
 }
 
