@@ -269,15 +269,16 @@ func (c *change) needsDefault() bool {
 		schedule.IsUnscheduled(annotationsOf(c.info))
 }
 
-// explainDependents adds a comment to the workloads that need the default of their Namespace, if --apply does not set it.
-// --apply annotates them nevertheless, so that the default cannot stop them once the user sets it.
+// explainDependents adds a comment to the workloads that need the default of their Namespace, if --apply does not set
+// it. --apply annotates them nevertheless, so that the default cannot stop them once the user sets it.
 func (c *change) explainDependents(changes []change, namespace string) {
 	if !c.isManual || c.info == nil || !schedule.IsUnscheduled(annotationsOf(c.info)) {
 		return
 	}
 	for n := range changes {
 		if d := &changes[n]; d.namespace == namespace && d.needsDefault() && !d.isProtected() {
-			d.Reasons = append(d.Reasons, "the operator reports an invalid schedule until "+c.target+" has its schedule")
+			d.Reasons = append(d.Reasons,
+				"the operator reports an invalid schedule until "+c.target+" has its schedule")
 		}
 	}
 }

@@ -390,8 +390,8 @@ func unknownKey(key string) string {
 	return key + " is unknown: docs/schedule.md lists the annotations"
 }
 
-// similarKey returns the annotation of the operator that is most similar to an unknown one, or "" if none is similar. It
-// uses cobra's suggestions for commands.
+// similarKey returns the annotation of the operator that is most similar to an unknown one, or "" if none is similar.
+// It uses cobra's suggestions for commands.
 func similarKey(key string) string {
 	commands := &cobra.Command{}
 	for _, known := range knownKeys() {
