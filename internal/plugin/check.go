@@ -373,8 +373,8 @@ func knownKeys() []string {
 		v1beta1.IngressAnnotationsAnnotation, v1beta1.OriginalAnnotationsAnnotation)
 }
 
-// isMisspelled reports whether an annotation has the prefix of the operator and is unknown, or has a similar prefix.
-// An annotation without a slash has no prefix, so it belongs to another program.
+// isMisspelled reports whether an annotation is unknown, but has the prefix of the operator or a similar prefix. An
+// annotation without a slash has no prefix, so it belongs to another program.
 func isMisspelled(key string) bool {
 	if !strings.HasPrefix(key, prefix) {
 		return strings.Contains(key, "/") && similarKey(key) != ""
