@@ -52,8 +52,9 @@ type outcome struct {
 // an error, no step is executed.
 func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outcome, error) {
 	a := &action{Controller: c, machine: m}
+	defer a.keepWritten()
 	if p.isUrgent() {
-		err := errors.Join(a.flip(ctx, p.flip), a.notice(ctx, p.notice, microTime(c.clock.Now())), a.settle(ctx))
+		err := errors.Join(a.flip(ctx, p.flip), a.notice(ctx, p.notice, microTime(c.clock.Now())))
 		return outcome{stale: a.wrote(), urgent: true}, err
 	}
 	missing := a.missing(p)
@@ -68,7 +69,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	}
 	scaling := errors.Join(released, a.adopt(ctx, p.adopt), a.create(ctx, missing), a.delete(ctx, p.surplus))
 	raising := a.raise(ctx, p.raise)
-	err := errors.Join(scaling, raising, a.lower(ctx, p.lower), a.settle(ctx))
+	err := errors.Join(scaling, raising, a.lower(ctx, p.lower))
 	return outcome{stale: a.wrote(), scaling: scaling, raised: raising == nil}, err
 }
 
@@ -91,19 +92,8 @@ func (a *action) changed(sw *v1beta1.Switch) {
 
 func (a *action) wrote() bool { return a.lowered || len(a.written) > 0 }
 
-// settle waits until the cache shows the Switches that were written, so that the next reconcile reads them from the
-// index. Each Get waits for the operator's own write of one Switch. A List would also wait for the writes of all other
-// Machines. If a wait times out, confirmSettled checks the remaining Switches.
-func (a *action) settle(ctx context.Context) error {
-	for i, key := range a.written {
-		err := a.client.Get(ctx, key, &v1beta1.Switch{}, client.UnsafeDisableDeepCopy)
-		if client.IgnoreNotFound(err) != nil {
-			a.unsettled.Keep(a.machine, a.written[i:])
-			return err
-		}
-	}
-	return nil
-}
+// keepWritten keeps the written Switches for the next reconcile, see settle.
+func (a *action) keepWritten() { a.unsettled.Keep(a.machine, ownWrites{keys: a.written}) }
 
 // release removes the Machine from the owners of Switches that no longer match its selector.
 func (a *action) release(ctx context.Context, switches []*v1beta1.Switch) error {
@@ -327,6 +317,7 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 		return pause.IsPaused(sw) || !isUp(sw)
 	})
 	a := &action{Controller: c, machine: m}
+	defer a.keepWritten()
 	err := forEach(up, func(sw *v1beta1.Switch) error {
 		err := a.turnDown(ctx, sw, func() {})
 		if err != nil && !apierrors.IsConflict(err) {
@@ -340,7 +331,7 @@ func (c *Controller) powerDown(ctx context.Context, m *v1beta1.Machine) error {
 		c.events.Normal(m, nil, v1beta1.EventPoweredDown, "PowerDown",
 			"Turned %d %s down before the Machine is deleted", n, plural(n))
 	}
-	return errors.Join(err, a.settle(ctx))
+	return err
 }
 
 // newSwitch returns a Switch with the labels and annotations of the Machine's template.

@@ -91,15 +91,21 @@ type Controller struct {
 	alarms    *queue.Alarms
 	slots     *semaphore.Weighted // bounds the concurrent creations and deletions of Switches
 
-	// flipped has the time of each Machine's last flip. attempted has the time of each Machine's last flip without a
-	// response. In two cases, the objects may lack these times: a user deletes the Switch before the controller writes
-	// the Machine's status, or the response is lost. A restart clears both fields. In these two cases, the next flip
-	// may then be too early.
+	// flipped has the time of each Machine's last flip. attempted has the time of each Machine's last flip with an
+	// unknown result. In two cases, the objects may lack these times: a user deletes the Switch before the controller
+	// writes the Machine's status, or the result is unknown. A restart clears both fields. In these two cases, the
+	// first flip after a restart may be too early.
 	flipped, attempted memory.Memory[time.Time]
 
-	// unsettled has the written Switches that the cache did not show in time, see settle. A restart clears it, and
+	// unsettled has the Switches that the last reconcile of each Machine wrote, see settle. A restart clears it, and
 	// fills the cache with current data.
-	unsettled memory.Memory[[]client.ObjectKey]
+	unsettled memory.Memory[ownWrites]
+}
+
+// ownWrites are the operator's own writes of Switches.
+type ownWrites struct {
+	keys     []client.ObjectKey
+	timedOut bool // the cache did not show them in time
 }
 
 // CacheOptions returns options that remove unused fields from cached Machines and Switches.
@@ -169,17 +175,18 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, err
-	case !m.DeletionTimestamp.IsZero():
-		return reconcile.Result{}, c.finalize(ctx, m)
-	case pause.IsPaused(m):
+	case m.DeletionTimestamp.IsZero() && pause.IsPaused(m):
 		return reconcile.Result{}, nil
+	}
+	if err := c.settle(ctx, m); err != nil {
+		return reconcile.Result{}, err
+	}
+	if !m.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, c.finalize(ctx, m)
 	}
 	cached := m
 	if m, err = patch.AddFinalizer(ctx, c.client, cached, c.finalizer); err != nil {
 		return reconcile.Result{}, apierror.IgnoreGone(err)
-	}
-	if err := c.confirmSettled(ctx, m); err != nil {
-		return reconcile.Result{}, err
 	}
 	fresh := m != cached // AddFinalizer wrote the Machine and returned the API server's answer
 	p := decide(m, c.read(m), remembered{c.flipped.Of(m), c.attempted.Of(m)}, fresh, c.clock.Now())
@@ -200,21 +207,29 @@ func (c *Controller) read(m *v1beta1.Machine) []*v1beta1.Switch {
 	return append(byIndex[*v1beta1.Switch](c.switches, switchesByOwner, ownerKey(m.Namespace, m.UID)), orphans...)
 }
 
-// confirmSettled checks the Switches in the field unsettled. It returns an error if the cache is still older than the
-// API server. A plan from this cache could create or delete one Switch too many. confirmSettled does not wait for the
-// watch event of the write. If the Switch was deleted meanwhile, the watch may never send this event.
-func (c *Controller) confirmSettled(ctx context.Context, m *v1beta1.Machine) error {
-	keys := c.unsettled.Of(m)
-	for i, key := range keys {
-		if err := c.confirmCached(ctx, key); err != nil {
-			c.unsettled.Keep(m, keys[i:])
+// settle waits until the cache shows the Switches that the previous reconcile wrote, because the method read uses the
+// index. Otherwise, a plan could create or delete one Switch too many. Usually, settle does not wait long, because the
+// watch events of these writes cause this reconcile. If a Switch was deleted meanwhile, the watch may never send the
+// event of the write. The wait then times out, and the next reconcile calls confirmCached.
+func (c *Controller) settle(ctx context.Context, m *v1beta1.Machine) error {
+	writes, check := c.unsettled.Of(m), c.awaitCached
+	if writes.timedOut {
+		check = c.confirmCached
+	}
+	for i, key := range writes.keys {
+		if err := check(ctx, key); err != nil {
+			c.unsettled.Keep(m, ownWrites{writes.keys[i:], true})
 			return err
 		}
 	}
-	if len(keys) > 0 {
-		c.unsettled.Forget(client.ObjectKeyFromObject(m))
-	}
+	c.unsettled.Forget(client.ObjectKeyFromObject(m))
 	return nil
+}
+
+// awaitCached waits until the cache shows the operator's own writes of a Switch. A List would also wait for the writes
+// of all other Machines.
+func (c *Controller) awaitCached(ctx context.Context, key client.ObjectKey) error {
+	return client.IgnoreNotFound(c.client.Get(ctx, key, &v1beta1.Switch{}, client.UnsafeDisableDeepCopy))
 }
 
 // confirmCached returns an error if the cache has an older state of a Switch than the API server.
