@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +27,7 @@ import (
 type change struct {
 	target    string         // KIND/NAME
 	namespace string         // empty for a Namespace
-	info      *resource.Info // of the target; nil if it was not read
+	info      *resource.Info // of the target; nil for a SleepInfo, or if the target was not read
 	legacy.Translation
 	// obsolete has the annotations of the target's present schedule that the command must remove.
 	obsolete []string
@@ -54,6 +55,7 @@ type importer struct {
 func (i *importer) changes() ([]change, error) {
 	i.namespaces, i.defaults = map[string]*resource.Info{}, map[string]*legacy.SleepInfo{}
 	var sleepInfos, annotated []*resource.Info
+	i.infos = slices.DeleteFunc(i.infos, isUnrelated)
 	for _, info := range i.infos {
 		u := info.Object.(*unstructured.Unstructured)
 		if err := checkNames(u); err != nil {
@@ -98,6 +100,14 @@ func (i *importer) addZone(t legacy.Translation) {
 	}
 }
 
+// isUnrelated reports whether an object of files has no effect on the import, such as a Service.
+func isUnrelated(info *resource.Info) bool {
+	u := info.Object.(*unstructured.Unstructured)
+	_, err := kindOf(u.GetAPIVersion(), u.GetKind())
+	return err != nil && !isNamespace(u.GetAPIVersion(), u.GetKind()) && !isSleepInfo(u) &&
+		!legacy.HasAny(u.GetAnnotations())
+}
+
 // checkNames returns an error if the kind, the namespace or the name could contain special characters of a shell. They
 // become parts of printed commands. Only objects in files can have such names.
 func checkNames(u *unstructured.Unstructured) error {
@@ -112,7 +122,7 @@ func checkNames(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// changeOf translates the annotations of kube-downscaler or GoKubeDownscaler of an object.
+// changeOf translates an object's annotations of kube-downscaler or GoKubeDownscaler.
 func (i *importer) changeOf(info *resource.Info) change {
 	u := info.Object.(*unstructured.Unstructured)
 	if isNamespace(u.GetAPIVersion(), u.GetKind()) {
@@ -237,7 +247,7 @@ func (c *change) dropSystemDefault() {
 }
 
 // dropUnscheduled drops annotations that the operator would reject, because neither the object nor its Namespace has a
-// schedule. If the Namespace of a workload was not read, it may have a schedule.
+// schedule. A Namespace that was not read may have one, so the annotations of its workloads stay.
 func (i *importer) dropUnscheduled(c *change) {
 	if !c.needsDefault() {
 		return
@@ -293,7 +303,7 @@ func (c *change) takesDefault() bool {
 	return err == nil && k.takesDefaults
 }
 
-// checkReasons holds a new schedule if there is a comment, because the schedule may stop the target against its old
+// checkReasons sets isManual for a new schedule with reasons, because it may stop the target against its old
 // annotations. A schedule with schedule=none never stops the target.
 func (c *change) checkReasons() {
 	_, isExcluded := c.Annotations[v1beta1.ScheduleAnnotation]
@@ -310,8 +320,8 @@ func (c *change) isUnsafe() bool {
 }
 
 // addedBy returns the workloads that the default of a Namespace stops, although kube-downscaler and GoKubeDownscaler
-// stop only Deployments by default. Workloads with a schedule are not in the result. A SleepInfo excludes the workloads
-// that it does not stop, so the result is then empty.
+// stop only Deployments by default. Workloads with a schedule are not in the result. If the default comes from a
+// SleepInfo, the result is empty, because changesOfWorkloads excludes the workloads that the SleepInfo does not stop.
 func (i *importer) addedBy(namespace string) (added []string) {
 	if i.defaults[namespace] != nil {
 		return nil
@@ -319,8 +329,9 @@ func (i *importer) addedBy(namespace string) (added []string) {
 	for _, info := range i.infos {
 		c := change{info: info}
 		u := info.Object.(*unstructured.Unstructured)
-		if c.takesDefault() && u.GetKind() != "Deployment" && u.GetNamespace() == namespace && !c.isProtected() &&
-			!legacy.HasAny(u.GetAnnotations()) && metav1.GetControllerOfNoCopy(u) == nil {
+		// Without metadata.namespace in a file, the workload may be in any Namespace.
+		if c.takesDefault() && u.GetKind() != "Deployment" && cmp.Or(u.GetNamespace(), namespace) == namespace &&
+			!c.isProtected() && !legacy.HasAny(u.GetAnnotations()) && metav1.GetControllerOfNoCopy(u) == nil {
 			added = append(added, strings.ToLower(u.GetKind())+"/"+u.GetName())
 		}
 	}
@@ -335,7 +346,7 @@ func (c *change) isProtected() bool {
 }
 
 // checkDefault adds the reasons why the default schedule of a Namespace is unsafe. The default must not stop the
-// workloads in unsafe, because their old schedules were not translated. It also stops the workloads in added.
+// workloads in unsafe, because some of their old annotations were not translated. It also stops the workloads in added.
 func (i *importer) checkDefault(c *change, unsafe, added []string) {
 	if c.info == nil && !i.areFiles {
 		c.hold("you do not have permission to read the Namespace, so it may already have a schedule")
@@ -360,7 +371,7 @@ func (c *change) hold(reason string) {
 }
 
 // checkExisting holds the change if the target already has another schedule of this operator, or is excluded. The
-// command then also removes the annotations that would change the new schedule.
+// command then also removes the annotations of the old schedule that the new one does not set.
 func (c *change) checkExisting() {
 	existing, hasNew := annotationsOf(c.info), !schedule.IsUnscheduled(c.Annotations)
 	switch {
@@ -477,8 +488,8 @@ func (i *importer) remaining(s *legacy.SleepInfo, changed int) []string {
 	case i.areFiles && s.HasIncludes():
 		return []string{"includeRef may select workloads that are not in these files: annotate them, too"}
 	case i.areFiles:
-		return []string{"kube-green does not stop all workloads of the Namespace: if some of the others are not in " +
-			"these files, first annotate them with " + excluded}
+		return []string{"kube-green does not stop all workloads of the Namespace: if some workloads that it does " +
+			"not stop are not in these files, first annotate them with " + excluded}
 	}
 	return nil
 }

@@ -95,8 +95,8 @@ func (o *options) check(documents []document, zone *time.Location) error {
 	return nil
 }
 
-// describe writes what applies to an object without mistakes: a schedule, schedule: none, or a note that the Namespace
-// of the object is not in the manifests.
+// describe writes the schedule of an object without mistakes, or that the object has schedule: none. It writes a note
+// if the object needs a default schedule, but the manifests lack its Namespace.
 func (o *options) describe(c checker, d document, s *schedule.Schedule, source string) {
 	switch {
 	case s != nil:
@@ -167,7 +167,7 @@ func (c checker) parse(d document) (s *schedule.Schedule, source string, problem
 	}
 	k, err := kindOf(d.apiVersion, d.kind)
 	if err != nil {
-		return nil, "", nil // newDocument has reported it
+		return nil, "", nil // newDocument has reported its schedule, if it has one
 	}
 	namespace := cmp.Or(d.namespace, c.namespace)
 	defaults, known := c.defaults[namespace]
@@ -193,7 +193,7 @@ func (c checker) parse(d document) (s *schedule.Schedule, source string, problem
 	return s, namespaceKind + " " + namespace, problems
 }
 
-// needsDefault reports whether an object has a part of a schedule without times, and the manifests lack its Namespace.
+// needsDefault reports whether d has a part of a schedule, but no start or stop, and the manifests lack its Namespace.
 func (c checker) needsDefault(d document) bool {
 	_, known := c.defaults[cmp.Or(d.namespace, c.namespace)]
 	return !known && !d.isNamespace() && schedule.HasAny(d.annotations) && schedule.IsUnscheduled(d.annotations) &&
@@ -373,8 +373,8 @@ func knownKeys() []string {
 		v1beta1.IngressAnnotationsAnnotation, v1beta1.OriginalAnnotationsAnnotation)
 }
 
-// isMisspelled reports whether an annotation is unknown, but has the prefix of the operator or a similar prefix. An
-// annotation without a slash has no prefix, so it belongs to another program.
+// isMisspelled reports whether an annotation is unknown, but has the prefix of the operator or is similar to a known
+// annotation. An annotation without a slash has no prefix, so it belongs to another program.
 func isMisspelled(key string) bool {
 	if !strings.HasPrefix(key, prefix) {
 		return strings.Contains(key, "/") && similarKey(key) != ""

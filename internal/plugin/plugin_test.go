@@ -1067,8 +1067,8 @@ func TestImport(t *testing.T) {
 			"spec: {weekdays: '*', sleepAt: '20:00', " + spec + "}\n---\n"
 	}
 	const web = "includeRef: [{apiVersion: apps/v1, kind: Deployment, name: web}]"
-	const others = "# namespace/dev: kube-green does not stop all workloads of the Namespace: if some of " +
-		"the others are not in these files, first annotate them with schedule=none\n"
+	const others = "# namespace/dev: kube-green does not stop all workloads of the Namespace: if some workloads " +
+		"that it does not stop are not in these files, first annotate them with schedule=none\n"
 	const dropped = "# namespace/dev: the schedule of SleepInfo b is not translated: a Namespace has one schedule; annotate the " +
 		"workloads instead\n"
 	const replaces = "it already has another schedule of this operator: run the command only to replace this schedule\n"
@@ -1149,6 +1149,17 @@ metadata: {name: vm, namespace: dev, annotations: {downscaler/exclude: "true"}}
 `, dropped + "# namespace/dev: the schedule also stops statefulset/db, cronjob/report: first annotate the workloads " +
 			"that must not stop with schedule=none\n" +
 			annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
+		{"a workload in a file without its Namespace may be in any Namespace", `
+{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: dev, annotations: {downscaler/uptime: "Mon-Fri 08:00-20:00"}}}
+`, "# namespace/dev: the schedule also stops statefulset/db: first annotate the workloads that must not stop with " +
+			"schedule=none\n" + annotate + "namespace/dev 'start-schedule=Mon-Fri 08:00' 'stop-schedule=Mon-Fri 20:00'\n"},
+		{"other objects can have names that no workload can have", `
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: "system:web"}}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: dev, annotations: {downscaler/exclude: "true"}}}
+`, annotate + "deployment/web -n dev 'schedule=none'\n"},
 		{"a SleepInfo excludes a workload, and another SleepInfo includes it",
 			sleepInfo("all", "suspendCronJobs: true, "+strings.Replace(web, "include", "exclude", 1)) +
 				strings.Replace(sleepInfo("web-only", web), "20:00", "22:00", 1) + workloads,
