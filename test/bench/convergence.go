@@ -34,7 +34,7 @@ func asInstalled(rev *revision) subject {
 
 // minimalClient returns the minimal client, which this program runs as a separate process.
 func minimalClient(rev *revision) subject {
-	return subject{name: "bare+informer", kind: machines, rev: rev, start: func(e *environment) (*process, error) {
+	return subject{name: "minimal client", kind: machines, rev: rev, start: func(e *environment) (*process, error) {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err

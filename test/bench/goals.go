@@ -78,7 +78,7 @@ resources: they use a binary format, and need no schema and no conversion.`},
 the user's change, the flip, and the statuses of the Switch and of the Machine. The operator writes due flips before
 statuses.`},
 		{"Start, memory and rest", largeGoals(), `client-go needs four fifths of the time of a start. It
-decodes one kind of objects after the other. At rest, the Go runtime collects garbage every two minutes. Every 5 to 7.5
+decodes the objects of a kind one after the other. At rest, the Go runtime collects garbage every two minutes. Every 5 to 7.5
 minutes, kube-apiserver compares its caches with etcd, and calls the conversion webhook for all Machines.`},
 	}
 }
@@ -86,9 +86,9 @@ minutes, kube-apiserver compares its caches with etcd, and calls the conversion 
 func convergenceGoals() []goal {
 	const minimal = "Switches per second, operator / minimal client, "
 	return []goal{
-		{minimal + "1000x10", atLeast(0.85), number, rate("1000x10", "bare+informer")},
-		{minimal + "10000x10", atLeast(0.85), number, rate("10000x10", "bare+informer")},
-		{minimal + "100x1000", atLeast(0.85), number, rate("100x1000", "bare+informer")},
+		{minimal + "1000x10", atLeast(0.85), number, rate("1000x10", "minimal client")},
+		{minimal + "10000x10", atLeast(0.85), number, rate("10000x10", "minimal client")},
+		{minimal + "100x1000", atLeast(0.85), number, rate("100x1000", "minimal client")},
 		{
 			"children per second, operator / ReplicaSet controller, 10000x10", atLeast(1.5), number,
 			rate("10000x10", "replicaset"),

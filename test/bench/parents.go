@@ -23,7 +23,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A size is a number of Machines with a number of Switches each.
+// A size is a number of parents, such as Machines, with a number of children each.
 type size struct {
 	machines, switches int
 }

@@ -164,7 +164,7 @@ type raceRow struct {
 }
 
 // order is the order of subjects in tables.
-var order = []string{"ours", "base", "bare+informer", "replicaset"}
+var order = []string{"ours", "base", "minimal client", "replicaset"}
 
 func newRaceTables(records results) (tables []raceTable) {
 	for _, sum := range records {

@@ -35,7 +35,7 @@ func raced(size string, seconds map[string]float64) (records results) {
 }
 
 func TestMeasurements(t *testing.T) {
-	records := raced("10000x10", map[string]float64{"ours": 1, "bare+informer": 2})
+	records := raced("10000x10", map[string]float64{"ours": 1, "minimal client": 2})
 	add := func(experiment, kase string, round int, values map[string]float64) {
 		records = append(records, Record{Experiment: experiment, Case: kase, Subject: "ours", Round: round, Values: values})
 	}
@@ -51,9 +51,9 @@ func TestMeasurements(t *testing.T) {
 		want    estimate
 		none    bool
 	}{
-		{reason: "rounds of both subjects", measure: rate("10000x10", "bare+informer"), want: exactly(2)},
+		{reason: "rounds of both subjects", measure: rate("10000x10", "minimal client"), want: exactly(2)},
 		{reason: "no record of the other subject", measure: rate("10000x10", "replicaset"), none: true},
-		{reason: "no record of the size", measure: rate("1000x10", "bare+informer"), none: true},
+		{reason: "no record of the size", measure: rate("1000x10", "minimal client"), none: true},
 		{reason: "median of all rounds", measure: typical("flips", "", "p99_seconds"), want: estimate{2, 1, 9}},
 		{reason: "no record with the value", measure: typical("flips", "", "p50_seconds"), none: true},
 		{reason: "wrong flips of all cases", measure: wrongFlips("lateness"), want: exactly(6)},
@@ -141,7 +141,7 @@ func TestNumbers(t *testing.T) {
 func TestPublish(t *testing.T) {
 	var data bytes.Buffer
 	data.WriteString(`{"experiment":"machine","values":{"cores":2,"memory_bytes":1},"text":{"cpu":"Z80"}}`)
-	seconds := map[string]float64{"ours": 1, "bare+informer": 0.5, "replicaset": 2}
+	seconds := map[string]float64{"ours": 1, "minimal client": 0.5, "replicaset": 2}
 	for _, record := range raced("10000x10", seconds) {
 		if err := json.NewEncoder(&data).Encode(record); err != nil {
 			t.Fatal(err)
