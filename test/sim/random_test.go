@@ -48,18 +48,20 @@ func TestRandom(t *testing.T) {
 	if short() {
 		n = min(n, 20)
 	}
-	var next, calls, failed atomic.Uint64
+	var next, calls atomic.Uint64
+	var failed atomic.Bool
 	next.Store(*firstSeed)
 	start := time.Now()
 	group := errgroup.Group{}
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() error {
-			for seed := next.Add(1) - 1; seed < *firstSeed+n && failed.Load() == 0; seed = next.Add(1) - 1 {
+			for seed := next.Add(1) - 1; seed < *firstSeed+n && !failed.Load(); seed = next.Add(1) - 1 {
 				run := simulate(t, seed, randomSteps(seed))
 				calls.Add(uint64(run.calls))
 				if run.err != nil {
-					failed.Store(seed)
-					return fmt.Errorf("%w\n%s", run.err, reduce(t, seed))
+					failed.Store(true)
+					return fmt.Errorf("seed %d: %w\n%s\nTo reproduce: go test ./test/sim -run TestRandom -seed %d -seeds 1",
+						seed, run.err, reduce(t, seed), seed)
 				}
 				if seed%1000 == 0 {
 					t.Logf("seed %d, %d calls, %s", seed, calls.Load(), time.Since(start).Round(time.Second))
@@ -69,13 +71,12 @@ func TestRandom(t *testing.T) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		t.Errorf("seed %d: %v\nTo reproduce: go test ./test/sim -run TestRandom -seed %d -seeds 1", failed.Load(), err,
-			failed.Load())
+		t.Error(err)
 	}
 	t.Logf("%d seeds, %d calls in %s", n, calls.Load(), time.Since(start).Round(time.Millisecond))
 }
 
-// maxLog is the maximum number of log lines in a failure message.
+// maxLog is the maximum number of log lines in a failure message. They are the last lines, which show the failure.
 const maxLog = 60
 
 // reduce removes steps while the run still fails, and describes the remaining steps.
@@ -99,7 +100,7 @@ func reduce(t *testing.T, seed uint64) string {
 		fmt.Fprintf(&text, "  %s\n", a)
 	}
 	log := strings.SplitAfter(last.log.String(), "\n")
-	fmt.Fprintf(&text, "Error: %v\n%s", last.err, strings.Join(log[:min(len(log), maxLog)], ""))
+	fmt.Fprintf(&text, "Error: %v\n%s", last.err, strings.Join(log[max(0, len(log)-maxLog):], ""))
 	return text.String()
 }
 
@@ -127,10 +128,10 @@ type randomRun struct {
 	faults      map[int]fault // the key is the index of a write, from 0, counted over all operators
 	writes      int
 	calls       int
-	callsInStep int             // calls since the last step
+	callsInStep int             // calls in the current step
 	views       map[string]view // the stale caches of the first operator, by kind
-	missed      map[string]int  // how many of the next events of a kind the first operator does not receive
-	log         strings.Builder // steps and calls
+	missed      map[string]int  // the number of events that the first operator misses next, by kind
+	log         strings.Builder // steps and write calls
 	err         error
 }
 
@@ -172,7 +173,7 @@ func simulate(t *testing.T, seed uint64, steps []randomStep) (run *randomRun) {
 }
 
 // maxLag is the longest time for which the checker accepts a stale cache. A stale view lasts for staleSteps steps of at
-// most 40 s. A missed event lasts for one step, and then client-go waits for at most a minute before it lists again.
+// most 40 s. A client misses events for one step at most. Then client-go lists again within a minute.
 const maxLag = 2 * time.Minute
 
 // machineViolations checks the invariants of Machines and switches.
@@ -285,9 +286,9 @@ func (run *randomRun) refresh(all bool) {
 	}
 }
 
-// maxWrites is the maximum number of writes per Machine after the disturbances end. The writes change the finalizer,
-// create and delete switches, and set seenAt and the position of switches that are up. After each of them, the operator
-// may write the status.
+// maxWrites is the maximum number of writes per Machine after the disturbances end. The operator writes the finalizer,
+// and creates, adopts, releases and deletes switches. It sets seenAt and the position of switches that are up. After
+// each of these writes, it may write the status.
 const maxWrites = 60
 
 // endDisturbances stops the second leader and faults, and removes everything that blocks the operator.
@@ -526,8 +527,8 @@ func userMachineSteps(r *rand.Rand, name string) []randomStep {
 	}
 }
 
-// userSwitchSteps returns the possible steps of users for a random switch and for a quota. Some steps label the switch
-// for the Machine with this name.
+// userSwitchSteps returns the possible steps of users for a random switch and for a quota. The argument name is the
+// Machine for which some steps label the switch.
 func userSwitchSteps(r *rand.Rand, name string) []randomStep {
 	switchName := fmt.Sprintf("%s-%d", machines[r.IntN(2)], r.IntN(4))
 	sw := switchOf(switchName)
