@@ -21,15 +21,15 @@ import (
 	"container.training/useless/internal/events"
 )
 
-// view is the state that the demo shows: machines sorted by name, the objects of the other controllers, and events
-// sorted by time.
+// view is the state that the demo shows: machines sorted by namespace and name, the objects of the other controllers,
+// and events sorted by time.
 type view struct {
 	machines []v1beta1.Machine
 	others   []other
 	events   []eventsv1.Event
 }
 
-// newView sorts the objects, and leaves out the events of other components, such as kubelets.
+// newView sorts the machines and events, and leaves out the events of other components, such as kubelets.
 func newView(machines []v1beta1.Machine, others []other, list []eventsv1.Event) view {
 	list = slices.DeleteFunc(list, func(e eventsv1.Event) bool { return e.ReportingController != events.Reporter })
 	slices.SortFunc(machines, func(a, b v1beta1.Machine) int {
@@ -65,10 +65,11 @@ func screen(v view, url, kubeconfig string, now time.Time, width, height int) st
 		"  .local/kubectl patch vm test-vm --type merge -p 'spec: {action: inactive}'",
 	}
 	space := height - 1 - len(top) - len(bottom)
-	middle := limitLines(v.machines, space/3, func(m v1beta1.Machine) string { return machineLine(m, now) })
+	limit := max(1, space/3)
+	middle := limitLines(v.machines, limit, func(m v1beta1.Machine) string { return machineLine(m, now) })
 	if len(v.others) > 0 {
 		middle = append(middle, "", bold(fmt.Sprintf(otherColumns, "OTHER", "CONTROLLER", "STATE", "NEXT")))
-		middle = append(middle, limitLines(v.others, space/3, func(o other) string { return otherLine(o, now) })...)
+		middle = append(middle, limitLines(v.others, limit, func(o other) string { return otherLine(o, now) })...)
 	}
 	middle = append(middle, "", bold("EVENTS"))
 	for _, e := range v.events[max(0, len(v.events)-max(0, space-len(middle))):] {
@@ -126,7 +127,7 @@ func next(m v1beta1.Machine, now time.Time) string {
 	return "down " + until(due, now)
 }
 
-// until returns the time until due, rounded up to seconds.
+// until returns the time until due, such as "in 5s". It rounds fractions of a second up.
 func until(due, now time.Time) string {
 	return "in " + duration.HumanDuration(max(0, due.Sub(now)+time.Second-1).Truncate(time.Second))
 }
@@ -214,7 +215,7 @@ func name(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// cut shortens a text to at most length characters.
+// cut shortens a text to at most length characters. A length below 1 means 1.
 func cut(text string, length int) string {
 	if runes := []rune(text); len(runes) > length {
 		return string(runes[:max(0, length-1)]) + "…"

@@ -156,9 +156,9 @@ func TestLeaderChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	secondID := waitForLeader(t, firstID)
-	t.Logf("another replica led %s after SIGTERM to the leader", time.Since(stopped))
+	t.Logf("another replica became the leader %s after SIGTERM to the leader", time.Since(stopped))
 	if took := time.Since(stopped); took > 14*time.Second { // a Lease that is not released expires after 15 s
-		t.Errorf("another replica led %s after SIGTERM to the leader: the leader did not release the Lease", took)
+		t.Errorf("another replica became the leader %s after SIGTERM to the leader: the leader did not release the Lease", took)
 	}
 	if code := first.ended(t); code != 0 {
 		t.Errorf("after SIGTERM the leader exited with code %d", code)
@@ -169,9 +169,9 @@ func TestLeaderChange(t *testing.T) {
 	killed := time.Now()
 	second.Kill()
 	waitForLeader(t, secondID)
-	t.Logf("another replica led %s after SIGKILL to the leader", time.Since(killed))
+	t.Logf("another replica became the leader %s after SIGKILL to the leader", time.Since(killed))
 	if took := time.Since(killed); took > 45*time.Second {
-		t.Errorf("another replica led %s after SIGKILL to the leader, want at most 45s", took)
+		t.Errorf("another replica became the leader %s after SIGKILL to the leader, want at most 45s", took)
 	}
 	found := untilFlips(t, switches, ups, len(order))
 	checkFlips(t, found, delay, interval)
@@ -243,7 +243,7 @@ func TestTwoProcessesOfOnePod(t *testing.T) {
 	}
 	waitForLeader(t, holder)
 	if took := time.Since(suspended); took < 12*time.Second { // the leader renews the Lease every second
-		t.Errorf("the second process led %s after the leader was suspended: the Lease had not expired", took)
+		t.Errorf("the second process became the leader %s after the leader was suspended: the Lease had not expired", took)
 	}
 	if err := first.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -278,9 +278,9 @@ func leaderLease(t *testing.T) coordinationv1.LeaseSpec {
 	return lease.Spec
 }
 
-// TestStandby starts a replica while another holder has the Lease. The standby replica must already watch all resources
-// that it will need as the leader. Otherwise, a new leader would still have to fill its caches. If this took longer
-// than two minutes, the new leader would exit.
+// TestStandby starts a replica while another holder has the Lease. The standby replica must already watch the listed
+// resources, which it will need as the leader. Otherwise, a new leader would still have to fill its caches. If this
+// took longer than two minutes, the new leader would exit.
 func TestStandby(t *testing.T) {
 	useExclusiveCluster(t)
 	lease := holdLease(t)
@@ -300,7 +300,10 @@ func TestStandby(t *testing.T) {
 			})
 		})
 	}})
-	for _, resource := range []string{"machines", "switches", "deployments", "horizontalpodautoscalers", "virtualmachines", "pods"} {
+	for _, resource := range []string{
+		"machines", "switches", "namespaces", "deployments", "statefulsets", "cronjobs", "horizontalpodautoscalers",
+		"virtualmachines", "pods",
+	} {
 		eventually(t, defaultTimeout, func() (bool, string) {
 			_, ok := watched.Load(resource)
 			return ok, "the standby replica does not watch " + resource

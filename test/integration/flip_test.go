@@ -170,12 +170,12 @@ func untilFlips(t *testing.T, switches *recording[*v1beta1.Switch], ups map[stri
 
 func TestFlips(t *testing.T) {
 	runShared(t, []namespacedTest{
-		{"switches are turned down one per interval, oldest first, never early", testFlipOrder},
+		{"switches are turned down in the order of status.seenAt, one per interval, never early", testFlipOrder},
 		{"with the default delay and interval, three switches take fifteen seconds", testDefaultRule},
 		{"if delay and interval are 0, all switches are turned down immediately", testNoDelay},
 		{"the delay starts again when a user turns a switch down and up", testNewDelay},
 		{"the delay starts again when a user turns a switch down and up quickly", testNewDelayUnseen},
-		{"the interval holds after the last flipped switch is deleted", testFlippedAndDeleted},
+		{"if the switch that was turned down last is deleted, the interval still applies", testFlippedAndDeleted},
 		{"changes to the machine during the delay do not prevent the flip", testChangesDuringDelay},
 		{"position up turns all switches up once, then returns to down", testPositionUp},
 	})
@@ -219,11 +219,11 @@ func testDefaultRule(t *testing.T, namespace string) {
 
 func testNoDelay(t *testing.T, namespace string) {
 	const count = 8
+	switches := recordSwitches(t, namespace)
 	createMachine(t, namespace, "m", func(spec *v1beta1.MachineSpec) {
 		spec.Switches.Count, spec.Position = count, v1beta1.PositionUp
 		spec.Flip.DelaySeconds, spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
 	})
-	switches := recordSwitches(t, namespace)
 	found := untilFlips(t, switches, nil, count)
 	if took := found[count-1].at.Sub(found[0].at); took > 10*time.Second {
 		t.Errorf("the last switch was turned down %s after the first, want at most 10s", took)
@@ -311,7 +311,7 @@ func testPositionUp(t *testing.T, namespace string) {
 			return last.Spec.Position == v1beta1.PositionDown && last.Status.Position == v1beta1.PositionDown &&
 				last.Status.ObservedGeneration == last.Generation
 		})
-		// On a busy computer, one status may count several flips.
+		// On a busy computer, several flips may happen between two statuses.
 		counts := upCounts(changes)
 		if len(counts) < 3 || counts[0] != 0 || counts[1] != 4 || counts[len(counts)-1] != 0 ||
 			!slices.IsSortedFunc(counts[1:], func(a, b int) int { return b - a }) {
