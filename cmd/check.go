@@ -39,7 +39,7 @@ func check(ctx context.Context, namespace string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	// The API server converts a Machine in v1alpha1 before it calls the admission webhook. So this version checks both.
+	// The API server converts a v1alpha1 Machine before it calls the admission webhook. So v1alpha1 uses both webhooks.
 	for _, machine := range []client.Object{&v1alpha1.Machine{}, &v1beta1.Machine{}} {
 		kind, err := c.GroupVersionKindFor(machine)
 		if err != nil {

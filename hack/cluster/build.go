@@ -80,8 +80,8 @@ func (u upstream) newBuild(progress io.Writer) (*build, error) {
 	return b, nil
 }
 
-// readModule sets b.version from the module's file. It returns the content of all files that affect the programs: the
-// module's .mod and .sum files, and our own source files.
+// readModule sets b.version from the .mod file. It returns the content of all files that affect the programs: the .mod
+// and .sum files, and our own source files.
 func (b *build) readModule() ([]byte, error) {
 	mod, err := os.ReadFile(filepath.Join(b.tools, b.file+".mod"))
 	if err != nil {

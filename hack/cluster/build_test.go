@@ -217,7 +217,7 @@ func TestBuildFails(t *testing.T) {
 	}
 }
 
-// TestBuildInterrupted cancels a build while child processes of the go command run.
+// TestBuildInterrupted cancels a build while a child process of the go command runs.
 func TestBuildInterrupted(t *testing.T) {
 	calls := useFakeGo(t, `#!/bin/sh
 [ $1 = list ] && exit
@@ -315,7 +315,7 @@ func awaitPIDs(t *testing.T, path string, count int) (pids []int) {
 	return pids
 }
 
-// awaitGone waits until none of the processes exists. A process that is killed with its parent ends slightly later.
+// awaitGone waits until none of the processes exists. A process that is killed with its parent may end after it.
 func awaitGone(t *testing.T, pids []int) {
 	t.Helper()
 	await(t, "the end of the processes", func() bool {

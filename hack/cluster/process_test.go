@@ -102,8 +102,8 @@ func TestProcessErr(t *testing.T) {
 	}
 }
 
-// TestKillTakesChildren kills a program that has a child process.
-func TestKillTakesChildren(t *testing.T) {
+// TestKillEndsChildren checks that Kill also ends the child process of a program.
+func TestKillEndsChildren(t *testing.T) {
 	p := run(t, "sleep 600 & echo $! && wait")
 	p.Kill()
 	awaitGone(t, numbers(p.Log()))

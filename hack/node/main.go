@@ -5,8 +5,8 @@
 
 // Command node runs a real Kubernetes node with OLM on this computer. The node consists of a control plane, kubelet,
 // kube-proxy, containerd, metrics-server, a DNS server and an image registry. The command builds them from source and
-// runs them as processes in new namespaces. A running node needs no internet. When the node's first process ends, all
-// its processes, containers, mounts and network interfaces end too.
+// runs them as processes in new Linux namespaces. A running node needs no internet. When the node's first process ends,
+// all its processes, containers, mounts and network interfaces end too.
 package main
 
 import (
@@ -27,7 +27,7 @@ var errUsage = errors.New(`usage: node COMMAND
   build            builds the missing programs of the node; needs no root
   up               builds the missing programs, starts the node and returns when it is ready
   down             stops the node and removes its files and cgroups
-  exec CMD ARG...  runs a command in the node's network, with the rights of cluster-admin
+  exec CMD ARG...  runs a command in the node's network, with the permissions of cluster-admin
   restart PROGRAM  kills a program of the node and starts it again; returns when it is ready
   logs [PROGRAM]   prints the log of a program; without PROGRAM, prints the names of all logs
 USELESS_NODE_NAME=NAME selects another node; nodes with different names can run at the same time`)

@@ -33,7 +33,7 @@ func TestFinalizer(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, "m")
 	for _, tt := range []struct {
 		reason  string
-		err     error // of the removal
+		err     error // the answer of the API server to the removal
 		wantErr bool
 		holds   bool // the result of Holds for the cached object after the removal
 	}{

@@ -56,8 +56,8 @@ func TestAlarms(t *testing.T) {
 	})
 }
 
-// TestAlarmBeforeSource lets an alarm fire before the controller starts the Source. This can happen, because event
-// handlers set alarms as soon as they receive events.
+// TestAlarmBeforeSource sets an alarm that is due before the controller starts the Source. This can happen, because
+// event handlers set alarms as soon as they receive events.
 func TestAlarmBeforeSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := priorityqueue.New[reconcile.Request]("early")

@@ -57,7 +57,7 @@ func TestDue(t *testing.T) {
 		{"a start after the end of stop-after is due if it was not handled", v1beta1.StopAfterAnnotation, "4h",
 			Record{Last: onFriday(6, 0), RunningSince: onFriday(2, 0)}, false,
 			Due{IsDue: true, Next: onFriday(20, 0), Since: onFriday(2, 0), Expiry: onFriday(6, 0), ExpiresIntoStop: true}},
-		{"a recorded time in the future is replaced by now", v1beta1.StopAfterAnnotation, "4h",
+		{"a recorded time far in the future is replaced by now", v1beta1.StopAfterAnnotation, "4h",
 			Record{Last: onFriday(7, 0), RunningSince: onFriday(23, 0)}, false,
 			Due{Next: onFriday(20, 0), Since: noon, Expiry: onFriday(16, 0), ExpiresIntoStop: true}},
 	} {
@@ -114,7 +114,7 @@ func TestEffective(t *testing.T) {
 	} {
 		got, isDefault := Effective(c.own, c.defaults)
 		if diff := cmp.Diff(c.want, got); diff != "" || isDefault != c.isDefault {
-			t.Errorf("%s: is the default: %t; (-want +got):\n%s", c.reason, isDefault, diff)
+			t.Errorf("%s: isDefault is %t; annotations (-want +got):\n%s", c.reason, isDefault, diff)
 		}
 	}
 }

@@ -29,7 +29,8 @@ type Recurrence struct {
 // dates is a range from one midnight (included) to another (excluded).
 type dates struct{ from, to time.Time }
 
-// parseRecurrence parses the five fields of cron like a CronJob, or HH:MM, or days of the week and HH:MM.
+// parseRecurrence parses five fields of cron or a word such as @daily, as in a CronJob. It also parses HH:MM, with or
+// without days of the week.
 func parseRecurrence(text string) (*Recurrence, error) {
 	if strings.Contains(text, "TZ=") { // the cron library accepts a time zone, and panics on TZ=UTC alone
 		return nil, errors.New("use the annotation time-zone for a time zone")
@@ -74,7 +75,7 @@ func (r *Recurrence) next(wall time.Time) time.Time {
 // star is the bit that the library sets if a field is *.
 const star = 1 << 63
 
-// within reports whether each time of r is also a time of other.
+// within reports whether each time of r is also a time of other. It ignores excluded dates.
 func (r *Recurrence) within(other *Recurrence) bool {
 	if r.cron.Minute&^(other.cron.Minute|star) != 0 || r.cron.Hour&^(other.cron.Hour|star) != 0 {
 		return false
@@ -210,8 +211,8 @@ func (o Occurrence) compare(other Occurrence) int {
 	return cmp.Or(o.At.Compare(other.At), o.wall.Compare(other.wall))
 }
 
-// around returns the last occurrence up to an instant, and the first one after it. An occurrence is zero if it is more
-// than five years away. For a nil Recurrence, both are zero.
+// around returns the last occurrence up to an instant, and the first one after it. The last one is zero if it is more
+// than five years ago. The next one is zero if Recurrence.next finds none. For a nil Recurrence, both are zero.
 func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occurrence) {
 	if r == nil {
 		return Occurrence{}, Occurrence{}
@@ -223,7 +224,7 @@ func (r *Recurrence) around(now time.Time, zone *time.Location) (last, next Occu
 	wall := wallClock(now, zone).Truncate(time.Minute)
 	// The range ends two days after wall, because a clock that was set back has already shown times after wall.
 	from, to := wall.Add(-8*day), wall.Add(2*day)
-	if future(from) { // the Recurrence is less frequent than weekly
+	if future(from) { // no occurrence in the last eight days
 		from = wall.AddDate(-5, 0, 0)
 	}
 	if future(from) {
@@ -255,8 +256,8 @@ func (s *Schedule) Events(now time.Time) (last Occurrence, next time.Time, isSto
 	return last, next, isStop
 }
 
-// EventsAfter returns the first n starts and stops after an instant, in order. The result is shorter if no start or
-// stop follows within five years of the last one.
+// EventsAfter returns the first n starts and stops after an instant, in order. The result is shorter if Events finds no
+// further start or stop.
 func (s *Schedule) EventsAfter(at time.Time, n int) (events []Event) {
 	for len(events) < n {
 		_, next, _ := s.Events(at)

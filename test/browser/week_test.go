@@ -19,7 +19,7 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A span is a part of the strip, which shows a week. From and To are hours since the start of the week.
+// A span is a part of the strip, which shows the week around now. From and To are hours since the start of the strip.
 type span struct{ From, To float64 }
 
 // TestWeek checks the strip of a Deployment that runs from 07:00 to 20:00. Then the Deployment gets another schedule.

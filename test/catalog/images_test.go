@@ -36,7 +36,7 @@ func match(t *testing.T, name, pattern string) string {
 	return found[1]
 }
 
-// versioned returns the files in which developers write versions by hand.
+// versioned returns the files in which TestVersions looks for versions.
 func versioned(t *testing.T) []string {
 	t.Helper()
 	files := []string{"Dockerfile", "catalog.Dockerfile", "README.md", "CONTRIBUTING.md"}
@@ -82,7 +82,7 @@ func TestVersions(t *testing.T) {
 		"kubectl in the README": {
 			`kubectl v([\d.]+\d)`, newestKubernetes(t), `k8s\.io/kubernetes v(\S+)`, map[string]int{"README.md": 1},
 		},
-		"image of VirtualMachines, for mirrors": {
+		"image of VirtualMachines in the documentation": {
 			`registry\.k8s\.io/pause:([\d.]+\d)`, "internal/controller/virtualmachine/controller.go", `registry\.k8s\.io/pause:([\d.]+)`,
 			map[string]int{"docs/installing.md": 1, "docs/reference.md": 1},
 		},

@@ -152,9 +152,9 @@ func (p *scraper) silent(t *testing.T, alert string) string {
 	return ""
 }
 
-// checkPrometheus makes alerts fire, and queries all panels of the dashboard. The checks that run in parallel give the
-// panels their values, and so does provoke, which makes the alerts fire. At the end, it replaces the CA certificate, so
-// that scrapes must fail.
+// checkPrometheus makes alerts fire, and queries all panels of the dashboard. The panels get their values from provoke,
+// which makes the alerts fire, and from the checks that run in parallel. At the end, checkPrometheus replaces the CA
+// certificate for a short time, and all scrapes must fail.
 func checkPrometheus(t *testing.T, namespace string) {
 	t.Helper()
 	p := startPrometheus(t, namespace, 2)

@@ -32,7 +32,7 @@ type gitOpsTool struct {
 	name, manager string
 	flags         []string
 	ignored       func(*testing.T) []ignoreRule // the documented rules for fields that the tool ignores
-	afterRemoval  int32                         // replicas of a stopped Deployment after its manifest lost the field
+	afterRemoval  int32                         // replicas of a stopped Deployment after its manifest omits them
 }
 
 const fluxManager = "kustomize-controller"
@@ -46,8 +46,8 @@ var gitOpsTools = []gitOpsTool{
 	{"Flux", fluxManager, []string{"--server-side", "--force-conflicts"}, ignoredByFlux, 0},
 }
 
-// TestScheduleGitOps applies manifests as GitOps tools do. It uses all examples in the section "Argo CD and Flux" of
-// docs/schedule.md. Without -short, Flux's own library applies the manifests of Flux.
+// TestScheduleGitOps applies manifests as GitOps tools do. It uses the examples in the section "Argo CD and Flux" of
+// docs/schedule.md. Without -short, the tests for Flux use Flux's own library instead of kubectl.
 func TestScheduleGitOps(t *testing.T) {
 	var tests []namespacedTest
 	for _, tool := range gitOpsTools {
@@ -64,7 +64,7 @@ func TestScheduleGitOps(t *testing.T) {
 		if !tool.usesLibrary() && tool.manager == fluxManager {
 			continue // with kubectl, the test for Flux would equal the test for Argo CD
 		}
-		tests = append(tests, namespacedTest{tool.name + " does not change limits of an autoscaler that it ignores",
+		tests = append(tests, namespacedTest{tool.name + " does not change the ignored limits of an autoscaler",
 			tool.testAutoscalerIgnored})
 	}
 	runShared(t, append(tests, namespacedTest{"Flux does not change an autoscaler with IfNotPresent", testIfNotPresent}))
@@ -328,8 +328,8 @@ func (tool gitOpsTool) testReplicasIgnored(t *testing.T, namespace string) {
 	waitForReplicas(t, manifest, 3)
 }
 
-// testAutoscalerIgnored stops and starts an autoscaler whose limits the tool ignores. Then the tool no longer ignores
-// the limits, and undoes the next stop.
+// testAutoscalerIgnored stops and starts an autoscaler whose limits the tool ignores. After the next stop, the tool no
+// longer ignores the limits, and undoes this stop.
 func (tool gitOpsTool) testAutoscalerIgnored(t *testing.T, namespace string) {
 	t.Helper()
 	manifest := newScheduledAutoscaler(namespace, "hpa", "1")

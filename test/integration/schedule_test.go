@@ -34,7 +34,7 @@ func TestSchedule(t *testing.T) {
 	runShared(t, []namespacedTest{
 		{"a deployment is stopped, and started when its stop time is moved to the future", testStopAndStart},
 		{"a deployment that a user scales after a stop keeps its replicas", testScaledByHand},
-		{"applying the manifest again after a stop sets its replicas", testAppliedAgain},
+		{"applying the manifest again with --force-conflicts after a stop sets its replicas", testAppliedAgain},
 		{"removing the schedule of a stopped deployment restores its replicas", testScheduleRemoved},
 		{"an invalid schedule causes one warning, and a corrected schedule takes effect", testInvalidSchedule},
 		{"a deployment with an autoscaler is not scaled to 1 until the autoscaler is deleted", testAutoscaler},
@@ -123,7 +123,7 @@ func getDeployment(t *testing.T, namespace, name string) *appsv1.Deployment {
 	return d
 }
 
-// waitForReplicas waits until spec.replicas of a Deployment has a value, and returns the Deployment.
+// waitForReplicas waits until spec.replicas of a Deployment equals replicas, and returns the Deployment.
 func waitForReplicas(t *testing.T, d *appsv1.Deployment, replicas int32) *appsv1.Deployment {
 	t.Helper()
 	var got *appsv1.Deployment
@@ -474,8 +474,8 @@ func testScaleRefused(t *testing.T, namespace string) {
 	}
 }
 
-// causeOf returns the end of the event's note about the last stop or start of a workload. schedule is "stop-schedule"
-// or "start-schedule".
+// causeOf returns the last part of an event's note, the cause of the last stop or start of a workload. schedule is
+// "stop-schedule" or "start-schedule".
 func causeOf(o client.Object, schedule string) string {
 	annotations := o.GetAnnotations()
 	return fmt.Sprintf("(%s %q, due %s)", schedule, annotations["useless.container.training/"+schedule],

@@ -66,8 +66,8 @@ var units = map[string]string{
 	`\.rootDisk$`: `\bin bytes\b`,
 }
 
-// missingIn returns the required parts that a field's description lacks. Each limit, the default, the unit and an
-// example are required.
+// missingIn returns the required parts that a field's description lacks. Each limit, the default and the unit are
+// required. An example is required, except for objects and enums.
 func missingIn(path string, field apiextensionsv1.JSONSchemaProps) []string {
 	var missing []string
 	description := strings.Join(strings.Fields(field.Description), " ") // without line breaks

@@ -172,8 +172,8 @@ func canonical(t *testing.T, src string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(out.String(), suffix, "")), " ")
 }
 
-// TestEditsMatchOnce checks edits that do not match exactly one node. The error must name the mutant, the package and
-// the function.
+// TestEditsMatchOnce checks that an edit must match exactly one node. Otherwise, the error must name the mutant, the
+// package and the function.
 func TestEditsMatchOnce(t *testing.T) {
 	files := sources{"pkg/a.go": "package pkg\n\nfunc (t *T) f() {\n\tg()\n\th()\n\th()\n}\n"}
 	for _, test := range []struct{ function, name, problem string }{

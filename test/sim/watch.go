@@ -112,8 +112,8 @@ func (c *Client) WakeWatches() {
 	}
 }
 
-// SkipEvents makes the client's watches skip the events for which skip returns true. After each later change, the
-// watches call skip again with all changes since the event. If skip then returns false, they send the event late.
+// SkipEvents makes the client's watches skip the events for which skip returns true. When the client sees a later
+// change, the watches call skip again with all later changes so far. If skip returns false, they send the event late.
 func (c *Client) SkipEvents(skip func(change Change, since []Change) bool) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -188,8 +188,8 @@ func (w *watcher) take() (any, bool) {
 	}
 }
 
-// advance returns the next change to send, or nil if that change is skipped. It reports whether there may be more
-// changes.
+// advance returns the next change to send. It returns nil if the next change is skipped or is of another kind. It
+// reports whether there may be more changes.
 func (w *watcher) advance(seen int64) (*Change, bool) {
 	history, misses := w.client.server.history, w.client.misses
 	for i, change := range w.late {

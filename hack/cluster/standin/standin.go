@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package standin simulates the scheduler and the kubelet for a control plane without nodes. It binds every Pod to one
-// node, and sets its status as if all containers were ready. It applies resizes, and removes deleted Pods. Tests can
-// also simulate failures of a Pod.
+// node, and sets the Pod's status as if all containers were ready. It applies resizes, and removes deleted Pods. Tests
+// can also simulate failures of a Pod.
 package standin
 
 import (
@@ -103,7 +103,7 @@ func Start(ctx context.Context, restConfig *rest.Config) (*Node, error) {
 	}
 	go func() {
 		defer close(n.done)
-		_ = mgr.Start(ctx) // after a failure, the status of Pods does not change
+		_ = mgr.Start(ctx) // a failure is visible: the status of Pods stops changing
 	}()
 	return n, nil
 }

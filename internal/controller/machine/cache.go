@@ -44,9 +44,9 @@ func trim(object client.Object) {
 	delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation) // a copy of the whole object
 }
 
-// share lets a Switch use the labels and owners of another Switch of the same Machine if they are equal. Otherwise
-// these maps and lists would need as much memory as all other fields. Cached objects are never changed, so sharing is
-// safe.
+// share lets a Switch use the labels and owners of another Switch of the same Machine if they are equal. Without
+// sharing, these maps and lists would need as much memory as all other fields. Cached objects are never changed, so
+// sharing is safe.
 func share(siblings *lru.Cache, sw *v1beta1.Switch) {
 	owner := metav1.GetControllerOfNoCopy(sw)
 	if owner == nil {
@@ -76,7 +76,7 @@ var (
 	machineIndexers = toolscache.Indexers{machinesSelecting: indexSelecting}
 )
 
-// byIndex returns the objects with a key of an index. They belong to the cache and must not be changed.
+// byIndex returns the objects with this key in an index. They belong to the cache and must not be changed.
 func byIndex[T client.Object](store toolscache.Indexer, index, key string) []T {
 	found, err := store.ByIndex(index, key)
 	if err != nil {

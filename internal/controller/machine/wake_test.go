@@ -24,7 +24,7 @@ import (
 
 // TestPriorities passes events to a real queue. It checks the priority of the request that each event adds.
 func TestPriorities(t *testing.T) {
-	// Only a change of the spec increments the generation.
+	// A change of the spec increments the generation. Changes of labels and of the status do not.
 	turned := func(sw *v1beta1.Switch) { up(sw); sw.Generation++ }
 	down := func(sw *v1beta1.Switch) { sw.Generation += 2 }
 	unlabelled := func(sw *v1beta1.Switch) { sw.Labels = nil }
@@ -39,7 +39,7 @@ func TestPriorities(t *testing.T) {
 			want: handler.LowPriority},
 		{reason: "a switch of the initial list has a low priority", after: newTestSwitch("m-0"), again: true,
 			want: handler.LowPriority},
-		{reason: "a switch of the initial list that is up has a user's priority, because its flip may be due",
+		{reason: "a switch that is up has a user's priority even in the initial list, because its flip may be due",
 			after: newTestSwitch("m-0", turned), again: true, want: userPriority},
 		{reason: "a new Machine has priority 0, because a user may create thousands", after: newMachine(1)},
 		{reason: "a new switch that is down", after: newTestSwitch("m-0")},

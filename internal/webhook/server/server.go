@@ -107,7 +107,7 @@ func (s Server) serve(ctx context.Context, listener net.Listener) error {
 // the next leader would start later.
 func (s Server) shutdown(server *http.Server) {
 	for left, busy := shutdownTimeout, true; busy && left > 0; left -= shutdownStep {
-		busy = s.requests.Load() > 0 // if none is left, the last answers are written during the next step
+		busy = s.requests.Load() > 0 // if false, this last step waits until the answers are sent
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownStep)
 		_ = server.Shutdown(ctx)
 		cancel()

@@ -59,9 +59,9 @@ func apply(ctx context.Context, kubeconfig, kustomization string) error {
 	return nil
 }
 
-// optionsOf returns options to apply the objects of a Kustomization. It sets IfNotPresent and the ignored fields, as
-// kustomize-controller's function apply does. It sets no other option of that function. For example, it does not clean
-// up other field managers.
+// optionsOf returns options to apply the objects of a Kustomization. It sets IfNotPresentSelector and DriftIgnoreRules,
+// as kustomize-controller's function apply does. It sets no other option of that function. For example, it does not
+// clean up other field managers. Of the target of an ignore rule, it uses only the group and the kind.
 func optionsOf(kustomization string) (ssa.ApplyOptions, error) {
 	options := ssa.DefaultApplyOptions()
 	options.IfNotPresentSelector = map[string]string{

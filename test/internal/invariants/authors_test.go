@@ -25,12 +25,12 @@ func logged(user string, code int, answer string) string {
 
 func TestAuthors(t *testing.T) {
 	const (
-		made    = `{"metadata":{"uid":"m-0","resourceVersion":"7"}}`
-		gone    = `{"kind":"Status","details":{"uid":"m-0"}}`
-		refused = `{"kind":"Status","details":{"name":"m-0"}}`
-		all     = `{"metadata":{"resourceVersion":"6"},"items":[{"metadata":{"uid":"m-1"}},{"metadata":{"uid":"m-0"}}]}`
-		held    = `{"metadata":{"uid":"m-0","resourceVersion":"7","deletionTimestamp":"2026-11-21T12:00:00Z","finalizers":["held"]}}`
-		letGo   = `{"metadata":{"uid":"m-0","resourceVersion":"7","deletionTimestamp":"2026-11-21T12:00:00Z"}}`
+		made     = `{"metadata":{"uid":"m-0","resourceVersion":"7"}}`
+		gone     = `{"kind":"Status","details":{"uid":"m-0"}}`
+		refused  = `{"kind":"Status","details":{"name":"m-0"}}`
+		all      = `{"metadata":{"resourceVersion":"6"},"items":[{"metadata":{"uid":"m-1"}},{"metadata":{"uid":"m-0"}}]}`
+		held     = `{"metadata":{"uid":"m-0","resourceVersion":"7","deletionTimestamp":"2026-11-21T12:00:00Z","finalizers":["held"]}}`
+		released = `{"metadata":{"uid":"m-0","resourceVersion":"7","deletionTimestamp":"2026-11-21T12:00:00Z"}}`
 	)
 	changedNothing := strings.Replace(logged("operator", 200, made), `{`, `{"requestObject":{"metadata":{"resourceVersion":"7"}},`, 1)
 	operator, user := author{"operator", "operator-1"}, author{"user", "user-1"}
@@ -49,7 +49,7 @@ func TestAuthors(t *testing.T) {
 		{reason: "the request is rejected", log: logged("user", 409, made)},
 		{reason: "a delete response has the UID", log: logged("operator", 200, gone), deleted: true, want: operator},
 		{reason: "a deletecollection response has the UID", log: logged("user", 200, all), deleted: true, want: user},
-		{reason: "an update removes the last finalizer", log: logged("user", 200, made) + logged("operator", 200, letGo), deleted: true, want: operator},
+		{reason: "an update removes the last finalizer", log: logged("user", 200, made) + logged("operator", 200, released), deleted: true, want: operator},
 		{reason: "the last writer has not deleted the object", log: logged("operator", 200, made), deleted: true},
 		{reason: "a delete request fails", log: logged("operator", 404, refused), deleted: true},
 		{reason: "a line is cut off", log: logged("user", 200, made)[:20] + logged("user", 200, made) + logged("operator", 201, made), want: operator},
