@@ -253,7 +253,7 @@ var mutants = []mutant{
 		{"cmd", "podIdentity", ifStatement, "bindForever", ``},
 	}, tests: []string{"./cmd -run ^TestPodIdentity$"}},
 	{mistake: "After a wait for the cache has timed out, the next reconcile plans from the old cache", edits: []edit{
-		{machine, "Controller.settle", statement, "unsettled.Keep", `$receiver.unsettled.Forget(client.ObjectKeyFromObject($param2))`},
+		{machine, "Controller.settle", call, "unsettled.Keep", `$0($1, ownWrites{keys: $2.keys[:0]})`},
 	}},
 
 	// Permissions.

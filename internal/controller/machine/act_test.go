@@ -139,3 +139,64 @@ func TestFailedFlip(t *testing.T) {
 		}
 	}
 }
+
+// TestSettle checks the reconcile after a wait for the cache has timed out. It must compare the cache with the API
+// server.
+func TestSettle(t *testing.T) {
+	older, newer := newTestSwitch("m-0"), newTestSwitch("m-0")
+	older.ResourceVersion, newer.ResourceVersion = "7", "8"
+	for _, c := range []struct {
+		reason          string
+		cached, current *v1beta1.Switch // in the cache and in the API server; nil for none
+		wantErr         bool
+	}{
+		{"the cache is older", older, newer, true},
+		{"the cache lacks the Switch", nil, newer, true},
+		{"the cache still has a deleted Switch", older, nil, true},
+		{"the cache has the last change", newer, newer, false},
+		{"the cache is newer than the answer", newer, older, false},
+		{"the Switch was deleted meanwhile", nil, nil, false},
+	} {
+		switches := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, switchIndexers)
+		if c.cached != nil {
+			if err := switches.Add(c.cached); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cache, m := &waiting{err: context.DeadlineExceeded}, newMachine(1)
+		controller := &Controller{client: cache, reader: stored{sw: c.current}, switches: switches}
+		controller.unsettled.Keep(m, ownWrites{keys: []client.ObjectKey{client.ObjectKeyFromObject(newer)}})
+		if err := controller.settle(t.Context(), m); !errors.Is(err, cache.err) {
+			t.Errorf("%s: the wait returned the error %v, want %v", c.reason, err, cache.err)
+		}
+		if err := controller.settle(t.Context(), m); (err != nil) != c.wantErr || cache.reads != 1 {
+			t.Errorf("%s: the next reconcile got the error %v, want an error: %t; %d waits, want 1",
+				c.reason, err, c.wantErr, cache.reads)
+		}
+	}
+}
+
+// waiting is a client whose reads wait for the cache until they time out.
+type waiting struct {
+	client.Client
+	err   error
+	reads int
+}
+
+func (w *waiting) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	w.reads++
+	return w.err
+}
+
+// stored reads an API server that has one Switch, or none.
+type stored struct {
+	client.Reader
+	sw *v1beta1.Switch
+}
+
+func (s stored) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if s.sw != nil {
+		list.(*v1beta1.SwitchList).Items = []v1beta1.Switch{*s.sw}
+	}
+	return nil
+}
