@@ -50,9 +50,9 @@ var edits = map[string][]edit{
 	"CustomResourceDefinition": {
 		{regexp.MustCompile(`(?m)^  annotations:\n`), "${0}" +
 			when("crds.keep", "    helm.sh/resource-policy: keep\n")},
-		// The pattern matches only v1alpha1 of Machines and Switches, because all other versions are stored.
-		{regexp.MustCompile(`(?m)^    served: true\n    storage: false\n`),
-			"    served: {{ .Values.crds.serveV1alpha1 }}\n    storage: false\n"},
+		// VirtualMachines do not match, because their v1alpha1 is stored.
+		{regexp.MustCompile(`(?m)^    name: v1alpha1\n((?s:.*?)\n)    served: true\n    storage: false\n`),
+			"    name: v1alpha1\n${1}    served: {{ .Values.crds.serveV1alpha1 }}\n    storage: false\n"},
 		{regexp.MustCompile(`(?m)^  annotations:\n((?s:.*)\n +clientConfig:\n)`), "  annotations:\n" + injection + "${1}"},
 		caBundle,
 	},
