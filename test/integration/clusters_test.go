@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,7 +101,8 @@ func useExclusiveCluster(t testing.TB) {
 }
 
 // clean deletes all Machines and VirtualMachines. If any remained, the next test's operator would process them and
-// count them in its metrics. No operator runs now, so clean removes the finalizers.
+// count them in its metrics. No operator runs now, so clean removes the finalizers. It sends several requests at the
+// same time. One after the other, the requests for 200 Machines can take a minute on a busy computer.
 func (c *testCluster) clean() error {
 	ctx := context.Background()
 	remaining := ""
@@ -110,18 +112,15 @@ func (c *testCluster) clean() error {
 			if err := c.admin.List(ctx, list); err != nil {
 				return false, err
 			}
+			requests := errgroup.Group{}
+			requests.SetLimit(16)
 			err := meta.EachListItem(list, func(item runtime.Object) error {
 				object := item.(client.Object)
 				remaining = fmt.Sprintf("%T %s/%s remains", object, object.GetNamespace(), object.GetName())
-				if len(object.GetFinalizers()) > 0 {
-					patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-					if err := c.admin.Patch(ctx, object, patch); err != nil {
-						return client.IgnoreNotFound(err)
-					}
-				}
-				return client.IgnoreNotFound(c.admin.Delete(ctx, object))
+				requests.Go(func() error { return c.purge(ctx, object) })
+				return nil
 			})
-			if err != nil {
+			if err := errors.Join(err, requests.Wait()); err != nil {
 				return false, err
 			}
 		}
@@ -131,6 +130,17 @@ func (c *testCluster) clean() error {
 		return fmt.Errorf("delete Machines and VirtualMachines: %w: %s", err, remaining)
 	}
 	return nil
+}
+
+// purge deletes an object without its finalizers.
+func (c *testCluster) purge(ctx context.Context, object client.Object) error {
+	if len(object.GetFinalizers()) > 0 {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := c.admin.Patch(ctx, object, patch); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	return client.IgnoreNotFound(c.admin.Delete(ctx, object))
 }
 
 // takeCluster returns a control plane that no test uses. If there is none, it starts a new one. Tests reuse control
