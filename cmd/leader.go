@@ -86,7 +86,7 @@ func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.O
 // The API server may still execute a request that the predecessor sent before it was killed. This is safe, because each
 // request contains a resourceVersion, a UID, or a name for a new object.
 func podIdentity(podUID string) (string, error) {
-	host, err := os.Hostname() // the name of the Pod, or of the node if the Pod uses its network
+	host, err := os.Hostname() // the name of the Pod, or of its node with hostNetwork
 	if err != nil {
 		return "", err
 	}

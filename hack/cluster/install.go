@@ -40,8 +40,8 @@ type WebhookServer struct {
 	CA []byte
 }
 
-// ReadManifests reads the objects of a YAML file. If path is a folder, it reads the files that the field resources of
-// path/kustomization.yaml lists, in this order. It ignores all other fields of kustomization.yaml.
+// ReadManifests reads the objects of a YAML file. If path is a folder, it reads the files in the resources list of
+// path/kustomization.yaml, in this order. It ignores all other fields of kustomization.yaml.
 func ReadManifests(path string) ([]*unstructured.Unstructured, error) {
 	files := []string{path}
 	if info, err := os.Stat(path); err != nil {
@@ -62,7 +62,7 @@ func ReadManifests(path string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// resources returns the paths of the files that the field resources of dir/kustomization.yaml lists.
+// resources returns the paths of the files in the resources list of dir/kustomization.yaml.
 func resources(dir string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 	if err != nil {
@@ -166,8 +166,7 @@ func awaitEstablished(ctx context.Context, c client.Client, crd *unstructured.Un
 	})
 }
 
-// redirect replaces the Services in an object's admission and conversion webhooks with the URL of the server, if it has
-// one.
+// redirect replaces the Services in an object's admission and conversion webhooks with server.URL, if it is set.
 func redirect(object *unstructured.Unstructured, server WebhookServer) {
 	if server.URL == "" {
 		return

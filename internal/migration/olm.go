@@ -62,9 +62,9 @@ func (r *reporter) running(ctx context.Context, failure error) {
 	}
 }
 
-// stopped reports that the process ends before the migration is complete. It sets the condition to True. Otherwise, OLM
-// could still read False when it has stopped this version to replace it, and would never install the new version. The
-// next leader reports its migration again.
+// stopped reports that the process ends before the migration is complete. It sets the condition to True. Otherwise, if
+// this version stops during an upgrade, OLM could read False forever and never install the new version. The next leader
+// reports its migration again.
 func (r *reporter) stopped(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -73,8 +73,8 @@ func (r *reporter) stopped(ctx context.Context) {
 	}
 }
 
-// done reports that the migration is complete. If the report fails, the caller must retry, because the earlier report
-// still blocks all upgrades.
+// done reports that the migration is complete. If the report fails, the caller must retry, because an earlier report
+// may still block upgrades.
 func (r *reporter) done(ctx context.Context) error {
 	err := r.set(ctx, metav1.ConditionTrue, reasonDone, "All objects are stored in the storage version")
 	if err != nil {

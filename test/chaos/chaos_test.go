@@ -38,8 +38,7 @@ var (
 )
 
 // maxLag is the lag that the invariant checker allows. The operator may act on data that became outdated less than
-// maxLag ago.
-// Each suspension and each disconnection is shorter.
+// maxLag ago. Each suspension and each disconnection is shorter.
 const maxLag = time.Minute
 
 // A chaos is one test run. It has a control plane with the operator (world), simulated users, and recorded revisions.
@@ -111,8 +110,8 @@ func disturb(t *testing.T, disturbances []disturbance, start func(*chaos)) {
 	}
 }
 
-// record starts the recording of all revisions. It also creates history.jsonl in the folder of the logs. The method see
-// writes each revision into this file.
+// record starts the recording of all revisions. It also creates history.jsonl in the folder of the logs. c.see writes
+// each revision into this file.
 func (c *chaos) record() {
 	file, err := os.Create(filepath.Join(c.logs, "history.jsonl"))
 	if err != nil {
@@ -171,7 +170,7 @@ var (
 	disturbances = []disturbance{
 		{"the operator is killed", 1, 5, 50, (*chaos).kill},
 		{"the API server is killed", 1, 1, 5, (*chaos).restartAPIServer},
-		{"etcd is compacted, and all connections are reset", 0, 1, 5, (*chaos).compact},
+		{"etcd is compacted, and the operator's connections are reset", 0, 1, 5, (*chaos).compact},
 		{"connections are slow", 0, 1, 5, (*chaos).slow},
 		{"connections are reset", 1, 2, 15, (*chaos).reset},
 		{"connections drop all bytes and stay open", 0, 0, 3, (*chaos).lose},
@@ -234,7 +233,7 @@ func (c *chaos) once(ctx context.Context, d disturbance, progress string) {
 	c.t.Logf("%5.0fs %7s %s (%.1fs); %d revisions", time.Since(c.start).Seconds(), progress, d.what, took.Seconds(), n)
 }
 
-// upTo returns a random duration of at least 0 and less than the argument most.
+// upTo returns a random duration in [0, most).
 func (c *chaos) upTo(most time.Duration) time.Duration {
 	return time.Duration(c.random.Int64N(int64(most)))
 }

@@ -109,7 +109,7 @@ func (p *proxy) accept(client net.Conn) {
 	}
 	c.server = server
 	p.mu.Lock()
-	moved := p.target != target // the method to did not know this connection, so it has not reset it
+	moved := p.target != target // p.to ran before c was in p.connections, so it has not reset c
 	if !moved {
 		p.connections[c] = true
 	}

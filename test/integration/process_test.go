@@ -33,8 +33,8 @@ func startOperator(t *testing.T, env []string, args ...string) *operatorProcess 
 	return startOperatorIn(t, nil, env, args...)
 }
 
-// startOperatorIn is like startOperator, but starts the operator through the command launcher. The operator's command
-// line follows the arguments of launcher. The launcher must replace itself with the operator (exec).
+// startOperatorIn is like startOperator, but the command in launcher starts the operator. The operator's command line
+// follows the arguments of launcher. The launcher must replace itself with the operator (exec).
 func startOperatorIn(t *testing.T, launcher, env []string, args ...string) *operatorProcess {
 	t.Helper()
 	path, err := executable.BuildManager()

@@ -259,7 +259,7 @@ func TestServerSideApplyInTwoVersions(t *testing.T) {
 			got := machineFields(u)
 			for path, value := range want {
 				if diff := cmp.Diff(value, got[path]); diff != "" {
-					t.Errorf("%s in %s (-want +got):\n%s", path, version, diff)
+					t.Errorf("%s in %s (-want +got):\n%s", in(version, path), version, diff)
 				}
 			}
 			if diff := cmp.Diff(owned, ownedFields(t, u, "ann", "bob")); diff != "" {

@@ -4,12 +4,12 @@
 // Package ingress sets annotations on Ingresses. The managed fields of an Ingress record the annotations that the
 // operator owns. When an annotation is removed from the configuration, the operator removes it only from Ingresses on
 // which it owns the annotation. When the operator overwrites a value, the same request saves the old value in another
-// annotation of the Ingress. The operator restores this value later.
+// annotation of the Ingress. The operator restores this value instead of removing the annotation.
 //
 // decide.go is pure: it computes the write from the Ingress, the configuration and the history of the Ingress. The
-// history has the earlier writes, and the reverts by other writers. In a fight, another writer keeps reverting the
-// annotations. The history then determines when the operator sets them again. ownership.go reads the records of earlier
-// writes from the Ingress.
+// history has the times of the last write and of the reverts by other writers. In a fight, another writer keeps
+// reverting the annotations. The history then determines when the operator sets them again. ownership.go reads the
+// records of earlier writes from the Ingress.
 package ingress
 
 import (
@@ -78,7 +78,7 @@ type Options struct {
 	// Annotations are set on every selected Ingress. Empty means none.
 	Annotations Annotations
 
-	// Policy applies to annotations that already have another value. Empty means PolicyAlways.
+	// Policy applies to annotations that another client has set. Empty means PolicyAlways.
 	Policy Policy
 
 	// Classes select Ingresses by the name of their class. Empty selects all Ingresses.
@@ -123,7 +123,7 @@ func (o Options) Validate() error {
 	if len(o.Annotations) == 0 && len(o.Classes) > 0 {
 		errs = append(errs, errors.New("--ingress-class has no effect without --ingress-annotation"))
 	}
-	// The annotation would change the class by which the operator selects the Ingress.
+	// The annotation would change the class of the selected Ingresses.
 	if _, ok := o.Annotations[networkingv1beta1.AnnotationIngressClass]; ok && len(o.Classes) > 0 {
 		errs = append(errs, fmt.Errorf("--ingress-class cannot be used with --ingress-annotation=%s=...: "+
 			"that annotation changes the class", networkingv1beta1.AnnotationIngressClass))
@@ -131,7 +131,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CacheOptions returns options that keep only the fields that the controller reads. These are the annotations, the
+// CacheOptions returns options that keep only the fields that the controller reads. These include the annotations, the
 // class, and the managed fields of the annotations that the operator has set.
 func (Options) CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&networkingv1.Ingress{}: {Transform: trimIngress}}
@@ -237,7 +237,7 @@ func changed() predicate.Predicate {
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile changes the annotations of an Ingress if they differ from the configuration. If another writer keeps
-// changing them back, each delay before the next write is longer.
+// changing them back, the delay before the next write grows.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ingress := &networkingv1.Ingress{}
 	err := c.client.Get(ctx, request.NamespacedName, ingress)
@@ -271,9 +271,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 }
 
-// act executes a plan. The resourceVersion is a precondition: without it, act could overwrite a newer value than the
-// value that the plan saves. The UID is also a precondition: without it, server-side apply would create a deleted
-// Ingress again.
+// act executes a plan. The resourceVersion is a precondition: without it, act could overwrite a new value that the plan
+// does not save. The UID is also a precondition: without it, server-side apply would create a deleted Ingress again.
 func (c *Controller) act(ctx context.Context, ingress *networkingv1.Ingress, d decision) error {
 	patchType, annotations := types.ApplyPatchType, any(d.apply)
 	options := []client.PatchOption{fieldManager, client.ForceOwnership}
@@ -334,7 +333,7 @@ func (c *Controller) warnOfFight(
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(ingress), full); err != nil {
 		log.FromContext(ctx).Error(err, "Cannot read the field managers of the Ingress")
 	} else if managers := rivals(full, keys); len(managers) > 0 {
-		rival = "Field manager " + strings.Join(managers, ", ")
+		rival = "Field manager " + strings.Join(managers, " or ")
 	}
 	c.events.Warning(ingress, EventAnnotationReverted, "Wait", "%s keeps changing %s; setting it again in %s",
 		rival, enumerate(keys), delay.Round(time.Second))
