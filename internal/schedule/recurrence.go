@@ -100,8 +100,8 @@ func (r *Recurrence) on(date time.Time, weekday int) bool {
 	return r.cron.Month>>date.Month()&1 == 1 && (dom && dow || !both && (dom || dow))
 }
 
-// expand converts a time of day, with or without days of the week, to the five fields of cron. In other text, only the
-// spaces change.
+// expand converts a time of day, with or without days of the week, to the five fields of cron. For five fields or a
+// word such as @daily, only the spaces change.
 func expand(text string) (string, error) {
 	fields := strings.Fields(text)
 	if len(fields) == 0 {

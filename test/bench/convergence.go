@@ -52,8 +52,8 @@ func replicaSetController(rev *revision) subject {
 	}}
 }
 
-// compared lists the sizes of races between two revisions. At the speed in docs/performance.md, no subject finishes
-// within 150 turns.
+// compared lists the sizes of races between two revisions. At the speed in docs/performance.md, a subject needs about
+// 150 turns.
 var compared = []size{{6_000, 10}, {100, 1_000}}
 
 // convergence measures how fast Machines get their Switches. In each round, each subject has one turn; see race.
@@ -99,8 +99,8 @@ func convergence(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// A race compares subjects. Each subject has its own environment with the same parents. The subjects take turns: one
-// runs for a short time while the others are suspended. So other load on the computer affects all subjects.
+// A race compares subjects. Each subject has its own environment with the same number of parents. The subjects take
+// turns: one runs for a short time while the others are suspended. So other load on the computer affects all subjects.
 type race struct {
 	*bench
 

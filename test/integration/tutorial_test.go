@@ -35,7 +35,7 @@ spec: {switchPosition: up}
 		}
 	})
 
-	t.Run("a machine with three switches turns them all down", func(t *testing.T) {
+	t.Run("a new switch that is up replaces a switch that is down, and is turned down", func(t *testing.T) {
 		t.Parallel()
 		namespace := newNamespace(t)
 		mustKubectl(t, `

@@ -146,7 +146,7 @@ func (p plan) byMergePatch(s state) plan {
 
 const (
 	// A fight begins when other writers have reverted the annotations more than maxReverts times within the window. It
-	// ends when the annotations have stayed unchanged for the length of the window.
+	// ends when the annotations have stayed unchanged for longer than the window.
 	maxReverts = 5
 	window     = 10 * time.Minute
 

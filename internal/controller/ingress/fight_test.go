@@ -74,7 +74,7 @@ func TestFight(t *testing.T) {
 		{"five reverts in ten minutes do not exceed the limit", times(20, 121*second), nil, times(20, 0)},
 		{"one revert a day causes no delay", times(20, 24*time.Hour), nil, times(20, 0)},
 		{
-			"the delay is reset when the annotations have held for ten minutes",
+			"the delay is reset when the annotations have held for more than ten minutes",
 			append(times(7, second), 10*minute+second, second), nil,
 			append(times(5, 0), 10*second, 20*second, 0, 0),
 		},
@@ -126,8 +126,7 @@ func TestSaw(t *testing.T) {
 	}
 }
 
-// settledAfter returns the history after a reconcile that has nothing to write, because the rival has restored the
-// annotations.
+// settledAfter returns the history after a reconcile that has nothing to write.
 func settledAfter(h history, p plan) history {
 	h, _ = h.saw(plan{annotations: p.annotations}, now)
 	return h

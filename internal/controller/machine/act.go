@@ -60,7 +60,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	missing := a.missing(p)
 	if p.confirm {
 		if same, err := c.isUnchanged(ctx, m); !same || err != nil {
-			return outcome{stale: true}, err // the watch event of the change causes another reconcile
+			return outcome{stale: true}, err // a watch event causes another reconcile, unless the Machine is paused
 		}
 	}
 	released := a.release(ctx, p.release)
@@ -73,7 +73,7 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	return outcome{stale: a.wrote(), scaling: scaling, raised: raising == nil}, err
 }
 
-// action is one execution of a plan.
+// action records the writes of act or powerDown.
 type action struct {
 	*Controller
 	machine *v1beta1.Machine
@@ -120,10 +120,9 @@ func (a *action) adopt(ctx context.Context, switches []*v1beta1.Switch) error {
 	})
 }
 
-// missing returns the Switches to create. It must run before any request, because the names must come from the same
-// state of the cache as the plan. The cache may already have a Switch of this Machine that the plan lacks. In
-// that case, missing returns the name of that Switch on purpose: the API server rejects the duplicate. Another name
-// would create an extra Switch.
+// missing returns the Switches to create. It must run before the adoptions: later, it would return the names of adopted
+// Switches. The cache may already have a Switch of this Machine that the plan lacks. In that case, missing returns the
+// name of that Switch on purpose: the API server rejects the duplicate. Another name would create an extra Switch.
 func (a *action) missing(p plan) []*v1beta1.Switch {
 	if p.create == 0 {
 		return nil
@@ -201,7 +200,7 @@ func (a *action) limited(ctx context.Context, sw *v1beta1.Switch, request func()
 }
 
 // raise turns Switches up because the Machine's position is up. A refusal, for example by an admission policy, is not
-// an error: the Switch stays down. With an error, the other Switches would stay up until a retry succeeds.
+// an error: the Switch stays down. If it were an error, the other Switches would stay up until a retry succeeds.
 func (a *action) raise(ctx context.Context, switches []*v1beta1.Switch) error {
 	before, left := len(a.written), atomic.Int32{}
 	err := forEach(switches, func(sw *v1beta1.Switch) error {
@@ -297,7 +296,7 @@ func (a *action) patch(ctx context.Context, sw *v1beta1.Switch, change func(*v1b
 }
 
 // finalize turns the Switches of a deleted Machine down and removes the finalizer. The garbage collector deletes the
-// Switches. The controller does not wait for that, so it never delays the deletion of a namespace or an uninstallation.
+// Switches. The controller does not wait for that: a wait could delay the deletion of a namespace or an uninstallation.
 func (c *Controller) finalize(ctx context.Context, m *v1beta1.Machine) error {
 	if !c.finalizer.Holds(m) {
 		return nil

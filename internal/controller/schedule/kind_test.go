@@ -45,7 +45,7 @@ func TestStopAndStart(t *testing.T) {
 	}{
 		{"a stop scales a StatefulSet in, and a start restores its replicas", statefulSets, 3, -1, 0, 3,
 			"original-replicas=3", "Scaled in from 3 to 0 replicas", "Scaled out from 0 to 3 replicas"},
-		{"a StatefulSet that a user scales after the stop keeps its replicas", statefulSets, 3, 5, 0, 5,
+		{"a start does not lower the replicas that a user sets after the stop", statefulSets, 3, 5, 0, 5,
 			"original-replicas=3", "Scaled in from 3 to 0 replicas", ""},
 		{"a stop suspends a CronJob, and a start resumes it", cronJobs, 1, -1, 0, 1,
 			"original-state=Active", "Suspended", "Resumed"},
@@ -59,7 +59,7 @@ func TestStopAndStart(t *testing.T) {
 			"", "", ""},
 		{"a stop limits an autoscaler, and a start restores its limits", horizontalPodAutoscalers, 9, -1, 1, 9,
 			"original-replicas=9,original-min-replicas=4", "Changed maxReplicas from 9 to 1", "Changed maxReplicas from 1 to 9"},
-		{"a start does not change an autoscaler whose maxReplicas was stop-replicas before the stop", horizontalPodAutoscalers, 1, -1, 1, 1,
+		{"a start does not change an autoscaler that the stop has not changed", horizontalPodAutoscalers, 1, -1, 1, 1,
 			"", "", ""},
 		{"if a user raises maxReplicas after the stop, a start restores only minReplicas", horizontalPodAutoscalers,
 			9, 12, 1, 12,
@@ -137,8 +137,8 @@ func savedIn(o client.Object) string {
 	return strings.Join(saved, ",")
 }
 
-// TestRemovalKeepsLastApplied removes a schedule from a workload that has only the annotations of kubectl apply and of
-// the operator. The patch must not remove the annotation of kubectl apply.
+// TestRemovalKeepsLastApplied starts a workload whose schedule was removed. The workload has only the annotations of
+// kubectl apply and of the operator. The patch must not remove the annotation of kubectl apply.
 func TestRemovalKeepsLastApplied(t *testing.T) {
 	annotations := map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
 	schedule.Record{State: v1beta1.ScheduleStopped, Original: 3, Last: now.Add(-time.Hour)}.Write(annotations, false)
@@ -217,7 +217,7 @@ func TestLimitsOfAutoscaler(t *testing.T) {
 		byUser         [2]int32 // after the stop; zero for no change
 		stopped, after [2]int32
 	}{
-		{"a stop sets both to stop-replicas, and a start restores both", [2]int32{4, 9}, "2", [2]int32{},
+		{"a stop sets both limits to stop-replicas, and a start restores them", [2]int32{4, 9}, "2", [2]int32{},
 			[2]int32{2, 2}, [2]int32{4, 9}},
 		{"a stop does not raise minReplicas, because that could add replicas", [2]int32{1, 9}, "3", [2]int32{},
 			[2]int32{1, 3}, [2]int32{1, 9}},
@@ -416,7 +416,7 @@ func TestRequestsOf(t *testing.T) {
 		{"a sidecar counts, because it runs as long as the Pod", pod(nil, new(always)), resources("4", "4Gi")},
 		{"requests of the Pod include all containers", pod(new(requirements(one, nil)), new(always)), one},
 		{"limits of the Pod are not requests if a container has requests", pod(new(requirements(nil, one)), nil), two},
-		{"limits of the Pod are requests if no container has any",
+		{"limits of the Pod are requests if no container has a request or a limit",
 			&corev1.PodSpec{Resources: new(requirements(nil, one)), Containers: []corev1.Container{{}}}, one},
 	} {
 		for _, pod := range []*corev1.PodSpec{c.pod, new(trimPod(c.pod))} {
@@ -478,8 +478,8 @@ func TestKindsNamed(t *testing.T) {
 	}
 }
 
-// TestForgetAbsentKind removes the CustomResourceDefinition of a kind. There are no watch events about its workloads. When
-// the alarm of a workload fires, the controller must forget the workload.
+// TestForgetAbsentKind simulates that the CustomResourceDefinition of a kind is removed, without watch events about its
+// workloads. When the alarm of a workload fires, the controller must forget the workload.
 func TestForgetAbsentKind(t *testing.T) {
 	c, _, _ := newController(scaledObjects, nil, prometheus.NewRegistry())
 	o := newDeployment(1)
