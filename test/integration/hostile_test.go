@@ -182,11 +182,11 @@ const abusiveClientsVariable = "USELESS_TEST_ABUSIVE_CLIENTS"
 func runAbusiveClients(url string) int {
 	addresses := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
 	var attackers errgroup.Group
-	var unanswered sync.Map // the reasons of the attacks that need an answer, but have none yet
+	var unanswered sync.Map // the attacks that need an answer, but have none yet, by reason
 	for i, from := range addresses {
 		for _, attack := range newWebhookCaller(url, from).attacks() {
 			if attack.mustServe && i == 0 {
-				unanswered.Store(attack.reason, true)
+				unanswered.Store(attack.reason, attack)
 			}
 			clients := attack.clients
 			if testing.Short() {
@@ -208,8 +208,11 @@ func runAbusiveClients(url string) int {
 		}
 	}
 	err := attackers.Wait()
-	for reason := range unanswered.Range {
-		err = errors.Join(err, fmt.Errorf("%s: no client got an answer", reason))
+	// On a busy computer, all clients of an attack can be too slow while the other attacks run. Now they have ended.
+	for reason, last := range unanswered.Range {
+		if failure := last.(attack).run(context.Background()); failure != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w, even after the other attacks", reason, failure))
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -330,7 +333,7 @@ func admissionReview(machine string) []byte {
 type attack struct {
 	reason    string
 	clients   int  // total number, on all addresses; a quarter with -short
-	mustServe bool // true if at least one client must get an answer; false if the operator may close all connections
+	mustServe bool // true if a client must get an answer; false if the operator may close all connections
 
 	// run returns errUnanswered if there was no answer. It returns another error if the answer was wrong.
 	run func(ctx context.Context) error
