@@ -79,10 +79,12 @@ func StartProcess(c Command) (*Process, error) {
 	return p, nil
 }
 
-// environment returns this process's environment without the variables USELESS_*. An operator would read flags from
-// these variables.
+// environment returns this process's environment without GOGC and the variables USELESS_*. The Makefile sets GOGC for
+// Go's tools and the tests only. An operator would read flags from USELESS_*.
 func environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "USELESS_") })
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "GOGC=") || strings.HasPrefix(variable, "USELESS_")
+	})
 }
 
 // Name returns the name of the process in errors.

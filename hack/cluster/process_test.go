@@ -35,6 +35,7 @@ func run(t *testing.T, script string) *Process {
 
 func TestProcess(t *testing.T) {
 	t.Setenv("USELESS_INHERITED", "inherited")
+	t.Setenv("GOGC", "400")
 	t.Setenv("HOME", "/home/user")
 	for _, test := range []struct {
 		reason string
@@ -46,8 +47,8 @@ func TestProcess(t *testing.T) {
 		script: "echo $GREETING",
 		end:    func(p *Process) { <-p.Done() },
 	}, {
-		reason: "a program inherits the environment, except variables that begin with USELESS_",
-		script: "echo $HOME $USELESS_OWN $USELESS_INHERITED; exit 3",
+		reason: "a program inherits the environment, except GOGC and variables that begin with USELESS_",
+		script: "echo $HOME $USELESS_OWN $USELESS_INHERITED$GOGC; exit 3",
 		end:    func(p *Process) { <-p.Done() },
 		want:   "the script: exit status 3; the end of its log:\n\t/home/user own",
 	}, {
