@@ -33,7 +33,7 @@ FUZZTIME ?= 10s
 TOOLS := $(filter-out go,$(basename $(notdir $(wildcard hack/tools/*.mod))))
 
 # $(call tool,NAME) runs a program at the version that hack/tools/NAME.mod pins.
-tool = go tool -modfile='$(CURDIR)/hack/tools/$(1).mod' $(1)
+tool = '$(CURDIR)/hack/tool' $(1)
 
 # make rebuilds bin/operator-sdk, bin/scorecard-test and bin/opm when their module in hack/tools changes. Without the
 # build tag, these programs need a C library. The other flags are the same as in hack/cluster, so that both share the
@@ -69,10 +69,9 @@ help: ## Show this help
 API_VERSIONS := $(patsubst api/%/,%,$(sort $(dir $(wildcard api/*/*/groupversion_info.go))))
 MODULE := container.training/useless
 
-# $(call code-generator,tool,PROGRAM,/FOLDER) runs a program of code-generator. It writes to the folder client/FOLDER.
-# With run in place of tool, it runs this project's program hack/client-gen.
-code-generator = go $(1) -modfile=hack/tools/code-generator.mod $(2) --go-header-file hack/boilerplate.go.txt \
-	--output-dir client$(3) --output-pkg $(MODULE)/client$(3)
+# $(call code-generator,PROGRAM,/FOLDER) runs a program that uses code-generator. It writes to the folder client/FOLDER.
+code-generator = go run -modfile=hack/tools/code-generator.mod $(1) --go-header-file hack/boilerplate.go.txt \
+	--output-dir client$(2) --output-pkg $(MODULE)/client$(2)
 
 .PHONY: generate
 generate: generate-versioned generate-listers generate-informers ## Generate deep copies, clients, listers and informers
@@ -86,10 +85,10 @@ generate-versioned generate-listers generate-informers: generate-%: generate-dee
 	@rm -rf client/$*
 	$(generate-$*)
 
-generate-versioned = $(call code-generator,run,hack/client-gen/main.go) --clientset-name versioned \
+generate-versioned = $(call code-generator,hack/client-gen/main.go) --clientset-name versioned \
 	--input-base $(MODULE)/api $(API_VERSIONS:%=--input %)
-generate-listers = $(call code-generator,tool,lister-gen,/listers) $(API_VERSIONS:%=$(MODULE)/api/%)
-generate-informers = $(call code-generator,tool,informer-gen,/informers) $(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
+generate-listers = $(call code-generator,k8s.io/code-generator/cmd/lister-gen,/listers) $(API_VERSIONS:%=$(MODULE)/api/%)
+generate-informers = $(call code-generator,k8s.io/code-generator/cmd/informer-gen,/informers) $(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
 	--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
 
 # Each controller has its own ClusterRole in config/components. Its rules are the markers in controller.go. Each kind of
@@ -125,7 +124,7 @@ vet: ## Run go vet
 	go vet -tags e2e,mutants ./...
 
 # golangci-lint, compiled with the plugin kube-api-linter. Only .golangci-kal.yml enables the plugin.
-golangci-lint = go tool -modfile='$(CURDIR)/hack/tools/golangci-lint.mod' golangci-lint-kube-api-linter
+golangci-lint = $(call tool,golangci-lint)
 
 .PHONY: lint
 lint: lint-prose lint-workflows lint-rules helm-lint ## Run golangci-lint, kube-api-linter on api/, the other lint targets and helm-lint
@@ -208,14 +207,14 @@ prometheus:
 # promtool takes minutes to compile. This time must not count for the timeout of a test.
 .PHONY: promtool
 promtool:
-	@go tool -n -modfile='$(CURDIR)/hack/tools/prometheus.mod' promtool > /dev/null
+	@hack/tool -n prometheus github.com/prometheus/prometheus/cmd/promtool > /dev/null
 
 # Several packages run these tools. Without test-tools, each of them would compile helm on the first run, at the same
 # time as the others.
 .PHONY: test-tools
 test-tools:
 	@echo "Compiling kustomize and helm for the tests, if they have changed" >&2
-	@for tool in kustomize helm; do go tool -n -modfile="$(CURDIR)/hack/tools/$$tool.mod" $$tool > /dev/null || exit; done
+	@for tool in kustomize helm; do hack/tool -n $$tool > /dev/null || exit; done
 
 # With -short, a long test runs only a fixed part of its cases. The tests do not run go vet, because make lint runs it.
 .PHONY: test

@@ -130,7 +130,7 @@ func components() (all []source, err error) {
 
 // kustomize renders the kustomization in a folder. It omits the Namespace and the Deployment.
 func kustomize(folder string) (objects []*unstructured.Unstructured, err error) {
-	command := exec.Command("go", "tool", "-modfile=hack/tools/kustomize.mod", "kustomize", "build", folder)
+	command := exec.Command("hack/tool", "kustomize", "build", folder)
 	command.Stderr = os.Stderr
 	out, err := command.Output()
 	if err != nil {

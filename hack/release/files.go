@@ -26,8 +26,7 @@ func (r *release) chart(ctx context.Context) error {
 		return err
 	}
 	settings := []string{"HELM_CACHE_HOME=" + folder, "HELM_CONFIG_HOME=" + folder, "HELM_DATA_HOME=" + folder}
-	modfile := "-modfile=hack/tools/helm.mod"
-	err = r.run(ctx, nil, settings, "go", "tool", modfile, "helm", "package", "charts/useless-operator", "--destination", folder)
+	err = r.run(ctx, nil, settings, "hack/tool", "helm", "package", "charts/useless-operator", "--destination", folder)
 	if err != nil {
 		return err
 	}

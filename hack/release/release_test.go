@@ -45,10 +45,23 @@ func copyTree(t *testing.T, paths ...string) (root string) {
 	}
 	for file := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
 		writeFile(t, filepath.Join(root, file), readFile(t, "../..", file))
+		copyMode(t, filepath.Join(root, file), filepath.Join("../..", file))
 	}
 	git(t, root, "init", "--quiet")
 	commit(t, root)
 	return root
+}
+
+// copyMode gives a file the mode of another file, because the scripts must be executable.
+func copyMode(t *testing.T, file, from string) {
+	t.Helper()
+	info, err := os.Stat(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, info.Mode()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // versionedFiles returns the files whose version a release checks.
@@ -133,7 +146,7 @@ var smallProgram = sync.OnceValues(func() ([]byte, error) {
 // TestTwoRuns makes the same release twice, in different folders and at different times. The checksums must be equal.
 func TestTwoRuns(t *testing.T) {
 	paths := append(versionedFiles(), "LICENSE", "*Dockerfile", "go.mod", "go.sum", "bundle", "catalog", "charts",
-		"cmd/kubectl-useless/krew.yaml", "hack/sbom", "hack/tools/helm.*")
+		"cmd/kubectl-useless/krew.yaml", "hack/sbom", "hack/tool", "hack/tools/helm.*")
 	var out string
 	var sums []string
 	for range 2 {

@@ -95,7 +95,7 @@ func promtool(t *testing.T, rules string, args ...string) (output string, err er
 
 // build compiles promtool and returns its path in Go's build cache.
 var build = sync.OnceValues(func() (string, error) {
-	command := exec.Command("go", "tool", "-n", "-modfile="+filepath.Join("hack", "tools", "prometheus.mod"), "promtool")
+	command := exec.Command("hack/tool", "-n", "prometheus", "github.com/prometheus/prometheus/cmd/promtool")
 	command.Dir = "../.."
 	path, err := executable.Output(command)
 	return strings.TrimSpace(path), err

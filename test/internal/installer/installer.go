@@ -33,7 +33,7 @@ var (
 
 // build compiles a tool of hack/tools and returns its path in Go's build cache.
 func build(name string) (path string, err error) {
-	command := exec.Command("go", "tool", "-n", "-modfile="+filepath.Join("hack", "tools", name+".mod"), name)
+	command := exec.Command("hack/tool", "-n", name)
 	command.Dir = repository
 	out, err := executable.Output(command)
 	return strings.TrimSpace(out), err
