@@ -204,7 +204,7 @@ control-plane:
 prometheus:
 	@go run ./hack/cluster/build prometheus
 
-# promtool takes minutes to compile. This time must not count for the timeout of a test.
+# The time to compile promtool must not count for the timeout of a test.
 .PHONY: promtool
 promtool:
 	@hack/tool -n prometheus github.com/prometheus/prometheus/cmd/promtool > /dev/null
