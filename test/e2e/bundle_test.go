@@ -63,9 +63,9 @@ func TestMonitoring(t *testing.T) {
 	must(t, "make", "-s", "-C", absolute(t, repository), "bundle", "MONITORING=true", "BUNDLE_DIR="+bundle, "IMG="+operatorImage())
 	makeImage(t, "bundle", "BUNDLE_DIR="+bundle, "BUNDLE_IMG="+image)
 
-	must(t, "kubectl", "create", "namespace", system)
 	t.Cleanup(func() { sweep(t) })
-	runBundle(t, image)
+	runDocumented(t, "kubectl create namespace ", "registry.example.com/useless-operator-bundle:v"+currentVersion,
+		strings.Join(append([]string{image}, sdkFlags()...), " "))
 	checkSucceeded(t, system, currentVersion)
 	must(t, "kubectl", "get", "-n", system, "servicemonitor,prometheusrule", "useless-controller-manager")
 	standalone := stdout(t, "kubectl", "kustomize", absolute(t, repository, "config", "olm", "prometheus"))
@@ -75,8 +75,12 @@ func TestMonitoring(t *testing.T) {
 // runBundle installs a bundle with operator-sdk.
 func runBundle(t *testing.T, image string) {
 	t.Helper()
-	must(t, "operator-sdk", "run", "bundle", image, "--namespace", system, "--timeout", "5m",
-		"--index-image", registry+"/"+opmImage, "--decompression-image", registry+"/"+opmImage)
+	must(t, append([]string{"operator-sdk", "run", "bundle", image, "--namespace", system}, sdkFlags()...)...)
+}
+
+// sdkFlags are the flags of operator-sdk run bundle for a cluster without the internet.
+func sdkFlags() []string {
+	return []string{"--timeout", "5m", "--index-image", registry + "/" + opmImage, "--decompression-image", registry + "/" + opmImage}
 }
 
 // bundleImage returns the reference of the bundle image of a version.

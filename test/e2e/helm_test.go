@@ -22,15 +22,16 @@ import (
 // TestHelm installs, tests, upgrades, rolls back, uninstalls and reinstalls the Helm chart, as documented. During the
 // upgrade and the rollback, clients use both versions. The second installation has a certificate of the user.
 func TestHelm(t *testing.T) {
-	restricted := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + system + `","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`
-	mustRead(t, restricted, "kubectl", "create", "-f", "-")
+	helmInPath(t)
+	must(t, "kubectl", "create", "namespace", system)
 	defer uninstallChart(t) // not a cleanup: the context of the test ends before cleanups, and helm needs it
 	values := filepath.Join(t.TempDir(), "values.yaml")
-	repository, _, _ := strings.Cut(operatorImage(), ":v"+currentVersion)
-	if err := os.WriteFile(values, []byte("image: {repository: "+repository+"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(values, []byte("image:\n  repository: "+registry+"/useless-operator\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	helm(t, "install", installer.Chart, "--values="+values, "--wait")
+	const chart = "charts/useless-operator"
+	output := runDocumented(t, "kubectl label namespace useless-system", chart, absolute(t, repository, chart), "values.yaml", values)
+	mustNotWarn(t, "install", output)
 	checkRelease(t)
 
 	user := newNamespace(t, "helm")
@@ -61,6 +62,17 @@ func TestHelm(t *testing.T) {
 	checkRelease(t)
 }
 
+// helmInPath prepares the environment for commands that run helm. helm must not use the files of the user.
+func helmInPath(t *testing.T) {
+	t.Helper()
+	command := installer.Helm(t, os.Getenv("KUBECONFIG"))
+	for _, variable := range command.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
+	}
+	t.Setenv("PATH", filepath.Dir(command.Path)+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
 // ownCertificate creates a Secret with a certificate for the webhooks, and returns the flags of helm that use it.
 func ownCertificate(t *testing.T) (flags []string) {
 	t.Helper()
@@ -85,10 +97,15 @@ func helm(t *testing.T, command string, args ...string) string {
 	if err != nil {
 		t.Fatalf("helm %s: %v\n%s", command, err, output)
 	}
+	mustNotWarn(t, command, output)
+	return output
+}
+
+func mustNotWarn(t *testing.T, command, output string) {
+	t.Helper()
 	if strings.Contains(strings.ToLower(output), "warning") {
 		t.Errorf("helm %s warns:\n%s", command, output)
 	}
-	return output
 }
 
 func tryHelm(t *testing.T, command string, args ...string) (string, error) {
@@ -103,7 +120,8 @@ func tryHelm(t *testing.T, command string, args ...string) (string, error) {
 // checkRelease runs helm test. It must succeed, print the log of its Pod, and delete its objects.
 func checkRelease(t *testing.T) {
 	t.Helper()
-	output := helm(t, "test")
+	output := runDocumented(t, "helm test ")
+	mustNotWarn(t, "test", output)
 	for _, want := range []string{"Phase:          Succeeded", "Machine in v1alpha1: the webhooks accept", "Machine in v1beta1: the webhooks accept"} {
 		if !strings.Contains(output, want) {
 			t.Errorf("the output of helm test has no %q:\n%s", want, output)

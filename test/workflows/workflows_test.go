@@ -29,10 +29,18 @@ var others = map[string]string{
 	"gh release create ":   "uses the token of the workflow",
 }
 
+// writers lists the jobs that get permissions to write, and these permissions.
+var writers = map[string][]string{
+	"analyze":   {"security-events"},
+	"publish":   {"attestations", "contents", "id-token"},
+	"scorecard": {"id-token", "security-events"},
+}
+
 type workflow struct {
 	Permissions map[string]string `json:"permissions"`
 	Jobs        map[string]struct {
-		Strategy struct {
+		Permissions map[string]string `json:"permissions"`
+		Strategy    struct {
 			Matrix struct {
 				Target []string `json:"target"`
 			} `json:"matrix"`
@@ -86,7 +94,12 @@ func problems(text, makefile string, used map[string]bool) (found []string) {
 			found = append(found, fmt.Sprintf("permissions: all jobs get %s: %s", scope, access))
 		}
 	}
-	for _, job := range w.Jobs {
+	for name, job := range w.Jobs {
+		for scope, access := range job.Permissions {
+			if access != "read" && access != "none" && !slices.Contains(writers[name], scope) {
+				found = append(found, fmt.Sprintf("the job %s gets the permission %s: %s", name, scope, access))
+			}
+		}
 		for _, step := range job.Steps {
 			if begins := other(step.Run); begins != "" {
 				used[begins] = true
@@ -159,6 +172,8 @@ func TestProblems(t *testing.T) {
 		{step("go test ./..."), `"go test ./..." is not a make target, and has no reason in this test`},
 		{"permissions: {contents: read}", ""},
 		{"permissions: {contents: write}", "permissions: all jobs get contents: write"},
+		{"permissions: {}\njobs: {publish: {permissions: {contents: write}}}", ""},
+		{"permissions: {}\njobs: {lint: {permissions: {contents: write}}}", "the job lint gets the permission contents: write"},
 		{"jobs: {}", "it has no permissions at the top level, so the repository's default applies"},
 	} {
 		if got := strings.Join(problems(test.workflow, makefile, map[string]bool{}), "\n"); got != test.want {
