@@ -146,6 +146,53 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
+// TestReadmeIsInOrder checks that a newcomer finds the parts of README.md in this order.
+func TestReadmeIsInOrder(t *testing.T) {
+	rest := read(t, os.DirFS(repository), "README.md")
+	for _, part := range []string{
+		"**Status:**", "docs/images/demo.svg", "$ make demo", "$ make test", "docs/images/demo.png", "## Install",
+		"$ make deploy", "$ helm install", "$ operator-sdk run bundle", "## What it does", "## Documentation",
+	} {
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			t.Fatalf("README.md has no %q after the parts before it", part)
+		}
+		rest = after
+	}
+}
+
+// TestReadmeCommands checks that the page about the installation has the same commands as README.md. test/e2e runs the
+// commands of that page on a node.
+func TestReadmeCommands(t *testing.T) {
+	page := read(t, os.DirFS(repository), "docs/installing.md")
+	for _, command := range []string{"$ make docker-buildx ", "$ make deploy ", "$ operator-sdk run bundle "} {
+		_, after, _ := strings.Cut(read(t, os.DirFS(repository), "README.md"), command)
+		arguments, _, _ := strings.Cut(after, "\n")
+		if !strings.Contains(page, "\n"+command+arguments+"\n") {
+			t.Errorf("docs/installing.md has no command %s%s", command, arguments)
+		}
+	}
+}
+
+// TestTourChapters checks that each chapter of the tour has four parts, a mutation test, and a link to lines of code.
+func TestTourChapters(t *testing.T) {
+	chapters := strings.Split(read(t, os.DirFS(repository), tour), "\n## ")[1:]
+	for _, chapter := range chapters {
+		name, rest, _ := strings.Cut(chapter, "\n")
+		for _, part := range []string{"**Naive.**", "**How it breaks.**", "$ make mutants ", "**Ours.**", ".go#L", "**What it costs.**"} {
+			_, after, found := strings.Cut(rest, part)
+			if !found {
+				t.Errorf("%s: the chapter %s has no %s after the parts before it", tour, name, part)
+				break
+			}
+			rest = after
+		}
+	}
+	if len(chapters) != 10 {
+		t.Errorf("%s has %d chapters, want 10, as its first paragraph says", tour, len(chapters))
+	}
+}
+
 // TestProblems requires exactly one problem for each wrong reference.
 func TestProblems(t *testing.T) {
 	files := fstest.MapFS{

@@ -34,8 +34,8 @@ type consoleTest struct {
 const (
 	needsRegistry = "needs a registry; TestCatalog in test/e2e runs the commands"
 	needsRelease  = "needs the folder of a release; TestTwoRuns in hack/release runs the block"
-	needsOLM      = "needs OLM; test/e2e installs the bundle and the catalog on a node with OLM"
-	needsPods     = "needs containers that run; test/e2e runs helm test on a node"
+	needsOLM      = "needs OLM; test/e2e runs the block on a node with OLM"
+	needsPods     = "needs containers that run; TestHelm in test/e2e runs the block"
 )
 
 // waitForMachines waits until the sample Machines are ready. Then it sets the flip delay of machine-2 to a minute. So
@@ -52,7 +52,7 @@ kubectl delete --ignore-not-found -f dist/install.yaml`
 
 const (
 	otherPage     = "TestInstallationPage runs the block"
-	needsInternet = "needs OLM; TestBundle in test/e2e adds the flags that a cluster without internet needs"
+	needsInternet = "needs OLM; TestMonitoring in test/e2e adds the flags that a cluster without internet needs"
 	needsClusters = "needs two clusters"
 )
 
@@ -71,11 +71,11 @@ var consoleTests = map[string][]consoleTest{
 	"README.md": {
 		{begins: "make demo", skip: ".ci/run runs these two commands in a new clone with empty caches"},
 		{begins: "export KUBECONFIG=", before: waitForMachines},
-		{begins: "kubectl annotate namespace dev", before: "kubectl create namespace dev", after: "kubectl delete namespace dev --wait=false"},
 		{begins: "make docker-buildx", skip: needsRegistry},
 		{begins: "make deploy", skip: otherPage},
 		{begins: "helm install", skip: otherPage},
-		{begins: "operator-sdk run bundle", skip: needsInternet},
+		{begins: "kubectl create namespace useless-system", skip: needsInternet},
+		{begins: "kubectl annotate namespace dev", before: "kubectl create namespace dev", after: "kubectl delete namespace dev --wait=false"},
 	},
 	"docs/faq.md": {
 		{begins: "kubectl useless schedule explain"},
@@ -186,9 +186,9 @@ func newConsoleShell(t *testing.T) *consoleShell {
 	for _, folder := range []string{"config", "dist", "charts", "hack/tools"} {
 		err = errors.Join(err, os.CopyFS(filepath.Join(s.clone, folder), os.DirFS(filepath.Join(repository, folder))))
 	}
-	for _, file := range []string{"Makefile", "go.mod", "go.sum"} {
+	for _, file := range []string{"Makefile", "go.mod", "go.sum", "hack/tool"} {
 		content, readErr := os.ReadFile(filepath.Join(repository, file))
-		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(s.clone, file), content, 0o600))
+		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(s.clone, file), content, 0o700))
 	}
 	kubectl := programs.Path("kubectl")
 	err = errors.Join(err,
