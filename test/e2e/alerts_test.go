@@ -170,6 +170,7 @@ func checkMonitoring(t *testing.T) {
 	p.stopOperator(t)
 	p.blockWebhook(t)
 	p.failUsageRequests(t)
+	p.delayWrites(t)
 	p.awaitPanels(t, exclusivePanels...)
 	p.awaitSeries(t, `useless_storage_migration{state="complete"} == 1`)
 	for _, alert := range exclusiveAlerts {
@@ -250,3 +251,55 @@ func (p *scraper) failUsageRequests(t *testing.T) {
 	removeMetricsAPI(t)
 	p.awaitSeries(t, "useless_vm_usage_errors_total > 0")
 }
+
+// delayWrites makes the API server wait for a webhook that never answers when the operator creates Switches. All workers
+// are then busy, and more Machines wait in the queue.
+func (p *scraper) delayWrites(t *testing.T) {
+	t.Helper()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the API server is in the same network
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	namespace := newNamespace(t, "busy")
+	t.Cleanup(func() { cleanUp(t, "validatingwebhookconfiguration", "silent") })
+	mustRead(t, strings.NewReplacer("ADDRESS", silent.Addr().String(), "NAMESPACE", namespace).Replace(silentWebhook), "kubectl", "create", "-f", "-")
+	eventually(t, time.Minute, func() string {
+		start := time.Now()
+		_, err := try(t, probeSwitch, "kubectl", "create", "--dry-run=server", "-n", namespace, "-f", "-")
+		if time.Since(start) > 4*time.Second {
+			return ""
+		}
+		return fmt.Sprintf("the API server does not wait for the webhook yet, error %v", err)
+	})
+	var machines strings.Builder
+	for i := range 40 { // more than there are workers
+		name := fmt.Sprintf("machine-%d", i)
+		machines.WriteString(strings.NewReplacer("name: machine", "name: "+name, "machine: machine", "machine: "+name).Replace(newMachine) + "---")
+	}
+	mustRead(t, machines.String(), "kubectl", "create", "-n", namespace, "-f", "-")
+	p.awaitPanels(t, busyPanels...)
+}
+
+const silentWebhook = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: silent}
+webhooks:
+- name: silent.example.com
+  clientConfig: {url: "https://ADDRESS"}
+  timeoutSeconds: 5
+  failurePolicy: Ignore
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}
+  rules:
+  - {apiGroups: [useless.container.training], apiVersions: [v1beta1], resources: [switches], operations: [CREATE]}
+`
+
+const probeSwitch = `
+apiVersion: useless.container.training/v1beta1
+kind: Switch
+metadata: {name: probe}
+spec: {position: down}
+`

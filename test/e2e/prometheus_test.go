@@ -187,12 +187,12 @@ func checkPrometheus(t *testing.T, namespace string) {
 }
 
 // checkPrometheus does not check the values of these panels. optionalPanels show optional controllers, and TestHelm
-// checks them. checkMonitoring checks exclusivePanels. The other panels are above zero only for milliseconds, so only
-// TestDashboard in test/integration checks them.
+// checks them. checkMonitoring checks exclusivePanels and busyPanels.
 var (
 	optionalPanels  = []string{"ingress: annotations", "ingress: changes by others", "podcount: labels"}
 	exclusivePanels = []string{"Failed usage requests", "Webhook errors"}
-	withoutValue    = slices.Concat(optionalPanels, exclusivePanels, []string{"Busy workers", "Work queue"})
+	busyPanels      = []string{"Busy workers", "Work queue"}
+	withoutValue    = slices.Concat(optionalPanels, exclusivePanels, busyPanels)
 )
 
 // awaitPanels waits until each query of the panels has a result above zero.
