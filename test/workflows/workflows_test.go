@@ -37,22 +37,27 @@ var writers = map[string][]string{
 }
 
 type workflow struct {
-	Permissions map[string]string `json:"permissions"`
-	Jobs        map[string]struct {
-		Permissions map[string]string `json:"permissions"`
-		Strategy    struct {
-			Matrix struct {
-				Target []string `json:"target"`
-			} `json:"matrix"`
-		} `json:"strategy"`
-		Steps []struct {
-			Run string            `json:"run"`
-			Env map[string]string `json:"env"`
-		} `json:"steps"`
-	} `json:"jobs"`
+	Permissions permissions    `json:"permissions"`
+	Jobs        map[string]job `json:"jobs"`
 }
 
-// TestWorkflows checks that jobs get no permission to write by default, and that the make targets exist.
+// permissions maps scopes, such as contents, to an access: read, write or none.
+type permissions map[string]string
+
+type job struct {
+	Permissions permissions `json:"permissions"`
+	Strategy    struct {
+		Matrix struct {
+			Target []string `json:"target"`
+		} `json:"matrix"`
+	} `json:"strategy"`
+	Steps []struct {
+		Run string            `json:"run"`
+		Env map[string]string `json:"env"`
+	} `json:"steps"`
+}
+
+// TestWorkflows checks that only the jobs in writers get permissions to write, and that the make targets exist.
 func TestWorkflows(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(repository, ".github", "workflows", "*.yml"))
 	if err != nil || len(files) == 0 {
@@ -89,26 +94,40 @@ func problems(text, makefile string, used map[string]bool) (found []string) {
 	if w.Permissions == nil {
 		found = append(found, "it has no permissions at the top level, so the repository's default applies")
 	}
-	for scope, access := range w.Permissions {
+	for _, scope := range written(w.Permissions) {
+		found = append(found, "all jobs get the permission to write "+scope)
+	}
+	for name, j := range w.Jobs {
+		for _, scope := range written(j.Permissions) {
+			if !slices.Contains(writers[name], scope) {
+				found = append(found, fmt.Sprintf("the job %s gets the permission to write %s", name, scope))
+			}
+		}
+		found = append(found, scriptProblems(j, makefile, used)...)
+	}
+	return found
+}
+
+// written returns the scopes that permissions allow to write.
+func written(p permissions) (scopes []string) {
+	for scope, access := range p {
 		if access != "read" && access != "none" {
-			found = append(found, fmt.Sprintf("permissions: all jobs get %s: %s", scope, access))
+			scopes = append(scopes, scope)
 		}
 	}
-	for name, job := range w.Jobs {
-		for scope, access := range job.Permissions {
-			if access != "read" && access != "none" && !slices.Contains(writers[name], scope) {
-				found = append(found, fmt.Sprintf("the job %s gets the permission %s: %s", name, scope, access))
-			}
+	return scopes
+}
+
+// scriptProblems returns what is wrong with the scripts of a job. It marks in used the entries of others that match.
+func scriptProblems(j job, makefile string, used map[string]bool) (found []string) {
+	for _, step := range j.Steps {
+		if begins := other(step.Run); begins != "" {
+			used[begins] = true
+			continue
 		}
-		for _, step := range job.Steps {
-			if begins := other(step.Run); begins != "" {
-				used[begins] = true
-				continue
-			}
-			for line := range strings.Lines(step.Run) {
-				if problem := checkCommand(line, makefile, job.Strategy.Matrix.Target); problem != "" {
-					found = append(found, problem)
-				}
+		for line := range strings.Lines(step.Run) {
+			if problem := checkCommand(line, makefile, j.Strategy.Matrix.Target); problem != "" {
+				found = append(found, problem)
 			}
 		}
 	}
@@ -171,9 +190,9 @@ func TestProblems(t *testing.T) {
 		{step(`make "$TARGET"`), "the Makefile has no target other"},
 		{step("go test ./..."), `"go test ./..." is not a make target, and has no reason in this test`},
 		{"permissions: {contents: read}", ""},
-		{"permissions: {contents: write}", "permissions: all jobs get contents: write"},
+		{"permissions: {contents: write}", "all jobs get the permission to write contents"},
 		{"permissions: {}\njobs: {publish: {permissions: {contents: write}}}", ""},
-		{"permissions: {}\njobs: {lint: {permissions: {contents: write}}}", "the job lint gets the permission contents: write"},
+		{"permissions: {}\njobs: {lint: {permissions: {contents: write}}}", "the job lint gets the permission to write contents"},
 		{"jobs: {}", "it has no permissions at the top level, so the repository's default applies"},
 	} {
 		if got := strings.Join(problems(test.workflow, makefile, map[string]bool{}), "\n"); got != test.want {
