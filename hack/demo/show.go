@@ -30,7 +30,7 @@ func (d *demo) draw(ctx context.Context) error {
 	defer fmt.Print("\x1b[?25h\n")
 	err := d.watch(ctx, func(v view) (done bool) {
 		width, height, err := term.GetSize(int(os.Stdout.Fd()))
-		if err != nil {
+		if err != nil || width == 0 || height == 0 { // some programs start a terminal without a size
 			width, height = 80, 24
 		}
 		text := screen(v, d.page.URL, d.path(local, "kubeconfig"), time.Now(), width, height)
