@@ -67,8 +67,9 @@ func helmInPath(t *testing.T) {
 	t.Helper()
 	command := installer.Helm(t, os.Getenv("KUBECONFIG"))
 	for _, variable := range command.Env {
-		name, value, _ := strings.Cut(variable, "=")
-		t.Setenv(name, value)
+		if name, value, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "HELM_") {
+			t.Setenv(name, value)
+		}
 	}
 	t.Setenv("PATH", filepath.Dir(command.Path)+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
