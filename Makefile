@@ -5,9 +5,9 @@
 export GOWORK := off
 export GOFLAGS := -buildvcs=false -mod=readonly -trimpath -gcflags=all=-dwarf=false -ldflags=-w
 export CGO_ENABLED := 0
-# Go's tools and the tests then collect garbage less often. The compiler needs about 15 % less processor time, but more
-# memory. The programs that the tests start do not inherit this value.
-export GOGC := 400
+# With GOGC=400, Go's tools and the tests collect garbage less often. The compiler needs about 15 % less processor time,
+# but more memory. hack/cluster removes this variable from the environment of the programs that it starts.
+export GOGC ?= 400
 # Commands with C code set CGO_ENABLED to this value: 1 with a C compiler, otherwise 0.
 CGO = $(if $(filter command%,$(origin CGO_ENABLED)),$(CGO_ENABLED),$(shell env -u CGO_ENABLED go env CGO_ENABLED))
 
@@ -291,6 +291,7 @@ bin/bench/bench:
 	@go build -buildvcs=false -o $@ ./test/bench
 
 .PHONY: microbench
+microbench: export GOGC := 100
 microbench: ## Run Go benchmarks, some of them on a control plane
 	go test -run '^$$' -bench . -benchmem $(TESTFLAGS) ./internal/... ./test/integration
 
@@ -548,6 +549,7 @@ install: ## Install the CRDs for make run; Machines then work only in v1beta1, b
 	$(call tool,kustomize) build config/crd | $(KUBECTL) apply -f -
 
 .PHONY: run
+run: export GOGC := 100
 run: ## Run the controllers on this machine, without webhooks; ARGS adds flags
 	go run ./cmd --webhooks=false --metrics-bind-address=0 $(ARGS)
 

@@ -257,7 +257,9 @@ func (d *demo) startPage(ctx context.Context) (err error) {
 // stop stops all parts of the demo, the operator before the API server. It removes the demo's files in .local, except
 // the operator's log.
 func (d *demo) stop() (err error) {
-	fmt.Println("stopping the operator and Kubernetes")
+	if d.plane != nil {
+		fmt.Println("stopping the operator and Kubernetes")
+	}
 	if d.operator != nil {
 		d.operator.Stop(5 * time.Second)
 	}

@@ -161,8 +161,8 @@ func TestReadmeIsInOrder(t *testing.T) {
 	}
 }
 
-// TestReadmeCommands checks that the page about the installation has the same commands as README.md. test/e2e runs the
-// commands of that page on a node.
+// TestReadmeCommands checks that the page about the installation has the same commands as README.md. test/integration
+// and test/e2e run the commands of that page.
 func TestReadmeCommands(t *testing.T) {
 	page := read(t, os.DirFS(repository), "docs/installing.md")
 	for _, command := range []string{"$ make docker-buildx ", "$ make deploy ", "$ operator-sdk run bundle "} {

@@ -170,8 +170,8 @@ func checkMonitoring(t *testing.T) {
 	p.stopOperator(t)
 	p.blockWebhook(t)
 	p.failUsageRequests(t)
-	p.delayWrites(t)
 	p.awaitPanels(t, exclusivePanels...)
+	p.delayWrites(t)
 	p.awaitSeries(t, `useless_storage_migration{state="complete"} == 1`)
 	for _, alert := range exclusiveAlerts {
 		if !p.Alerts[alert] {
@@ -252,8 +252,8 @@ func (p *scraper) failUsageRequests(t *testing.T) {
 	p.awaitSeries(t, "useless_vm_usage_errors_total > 0")
 }
 
-// delayWrites makes the API server wait for a webhook that never answers when the operator creates Switches. All workers
-// are then busy, and more Machines wait in the queue.
+// delayWrites registers a webhook that never answers. The API server calls it for each new Switch, and waits 5 s. So all
+// workers are busy, and more Machines wait in the queue.
 func (p *scraper) delayWrites(t *testing.T) {
 	t.Helper()
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the API server is in the same network
@@ -267,13 +267,13 @@ func (p *scraper) delayWrites(t *testing.T) {
 	eventually(t, time.Minute, func() string {
 		start := time.Now()
 		_, err := try(t, probeSwitch, "kubectl", "create", "--dry-run=server", "-n", namespace, "-f", "-")
-		if time.Since(start) > 4*time.Second {
+		if err == nil && time.Since(start) > 4*time.Second {
 			return ""
 		}
 		return fmt.Sprintf("the API server does not wait for the webhook yet, error %v", err)
 	})
 	var machines strings.Builder
-	for i := range 40 { // more than there are workers
+	for i := range 100 { // more than there are workers
 		name := fmt.Sprintf("machine-%d", i)
 		machines.WriteString(strings.NewReplacer("name: machine", "name: "+name, "machine: machine", "machine: "+name).Replace(newMachine) + "---")
 	}

@@ -191,7 +191,7 @@ func checkPrometheus(t *testing.T, namespace string) {
 var (
 	optionalPanels  = []string{"ingress: annotations", "ingress: changes by others", "podcount: labels"}
 	exclusivePanels = []string{"Failed usage requests", "Webhook errors"}
-	busyPanels      = []string{"Busy workers", "Work queue"}
+	busyPanels      = []string{"Work queue", "Busy workers"} // the queue is empty first
 	withoutValue    = slices.Concat(optionalPanels, exclusivePanels, busyPanels)
 )
 

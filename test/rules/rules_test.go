@@ -75,7 +75,7 @@ func readRules(t *testing.T) (file []byte, alerts []alert) {
 func promtool(t *testing.T, rules string, args ...string) (output string, err error) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("promtool takes minutes to compile: make lint and make test-all run it")
+		t.Skip("promtool must be compiled first: make lint and make test-all do this")
 	}
 	dir := t.TempDir()
 	for name, content := range map[string]string{"rules.yaml": rules, tests: read(t, tests)} {

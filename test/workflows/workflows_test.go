@@ -31,9 +31,9 @@ var others = map[string]string{
 
 // writers lists the jobs that get permissions to write, and these permissions.
 var writers = map[string][]string{
-	"analyze":   {"security-events"},
-	"publish":   {"attestations", "contents", "id-token"},
-	"scorecard": {"id-token", "security-events"},
+	"codeql.yml/analyze":      {"security-events"},
+	"release.yml/publish":     {"attestations", "contents", "id-token"},
+	"scorecard.yml/scorecard": {"id-token", "security-events"},
 }
 
 type workflow struct {
@@ -65,7 +65,7 @@ func TestWorkflows(t *testing.T) {
 	}
 	makefile, used := read(t, filepath.Join(repository, "Makefile")), map[string]bool{}
 	for _, file := range files {
-		for _, problem := range problems(read(t, file), makefile, used) {
+		for _, problem := range problems(filepath.Base(file), read(t, file), makefile, used) {
 			t.Errorf("%s: %s", filepath.Base(file), problem)
 		}
 	}
@@ -86,7 +86,7 @@ func read(t *testing.T, path string) string {
 }
 
 // problems returns what is wrong with a workflow. It marks in used the entries of others that match a script.
-func problems(text, makefile string, used map[string]bool) (found []string) {
+func problems(file, text, makefile string, used map[string]bool) (found []string) {
 	var w workflow
 	if err := yaml.Unmarshal([]byte(text), &w); err != nil {
 		return []string{err.Error()}
@@ -99,7 +99,7 @@ func problems(text, makefile string, used map[string]bool) (found []string) {
 	}
 	for name, j := range w.Jobs {
 		for _, scope := range written(j.Permissions) {
-			if !slices.Contains(writers[name], scope) {
+			if !slices.Contains(writers[file+"/"+name], scope) {
 				found = append(found, fmt.Sprintf("the job %s gets the permission to write %s", name, scope))
 			}
 		}
@@ -195,7 +195,7 @@ func TestProblems(t *testing.T) {
 		{"permissions: {}\njobs: {lint: {permissions: {contents: write}}}", "the job lint gets the permission to write contents"},
 		{"jobs: {}", "it has no permissions at the top level, so the repository's default applies"},
 	} {
-		if got := strings.Join(problems(test.workflow, makefile, map[string]bool{}), "\n"); got != test.want {
+		if got := strings.Join(problems("release.yml", test.workflow, makefile, map[string]bool{}), "\n"); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.workflow, got, test.want)
 		}
 	}
