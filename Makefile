@@ -88,7 +88,8 @@ generate-versioned generate-listers generate-informers: generate-%: generate-dee
 generate-versioned = $(call code-generator,hack/client-gen/main.go) --clientset-name versioned \
 	--input-base $(MODULE)/api $(API_VERSIONS:%=--input %)
 generate-listers = $(call code-generator,k8s.io/code-generator/cmd/lister-gen,/listers) $(API_VERSIONS:%=$(MODULE)/api/%)
-generate-informers = $(call code-generator,k8s.io/code-generator/cmd/informer-gen,/informers) $(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
+generate-informers = $(call code-generator,k8s.io/code-generator/cmd/informer-gen,/informers) \
+	$(API_VERSIONS:%=$(MODULE)/api/%) --single-directory \
 	--versioned-clientset-package $(MODULE)/client/versioned --listers-package $(MODULE)/client/listers
 
 # Each controller has its own ClusterRole in config/components. Its rules are the markers in controller.go. Each kind of

@@ -98,23 +98,22 @@ func problems(file, text, makefile string, used map[string]bool) (found []string
 		found = append(found, "all jobs get the permission to write "+scope)
 	}
 	for name, j := range w.Jobs {
-		for _, scope := range written(j.Permissions) {
-			if !slices.Contains(writers[file+"/"+name], scope) {
-				found = append(found, fmt.Sprintf("the job %s gets the permission to write %s", name, scope))
-			}
+		if got, want := written(j.Permissions), writers[file+"/"+name]; !slices.Equal(got, want) {
+			found = append(found, fmt.Sprintf("the job %s may write %v, want %v", name, got, want))
 		}
 		found = append(found, scriptProblems(j, makefile, used)...)
 	}
 	return found
 }
 
-// written returns the scopes that permissions allow to write.
+// written returns the sorted scopes that permissions allow to write.
 func written(p permissions) (scopes []string) {
 	for scope, access := range p {
 		if access != "read" && access != "none" {
 			scopes = append(scopes, scope)
 		}
 	}
+	slices.Sort(scopes)
 	return scopes
 }
 
@@ -191,8 +190,9 @@ func TestProblems(t *testing.T) {
 		{step("go test ./..."), `"go test ./..." is not a make target, and has no reason in this test`},
 		{"permissions: {contents: read}", ""},
 		{"permissions: {contents: write}", "all jobs get the permission to write contents"},
-		{"permissions: {}\njobs: {publish: {permissions: {contents: write}}}", ""},
-		{"permissions: {}\njobs: {lint: {permissions: {contents: write}}}", "the job lint gets the permission to write contents"},
+		{"permissions: {}\njobs: {publish: {permissions: {id-token: write, contents: write, attestations: write}}}", ""},
+		{"permissions: {}\njobs: {publish: {permissions: {id-token: write}}}", "the job publish may write [id-token], want [attestations contents id-token]"},
+		{"permissions: {}\njobs: {lint: {permissions: {contents: write}}}", "the job lint may write [contents], want []"},
 		{"jobs: {}", "it has no permissions at the top level, so the repository's default applies"},
 	} {
 		if got := strings.Join(problems("release.yml", test.workflow, makefile, map[string]bool{}), "\n"); got != test.want {
