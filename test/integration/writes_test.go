@@ -136,12 +136,10 @@ func testCostOfDeletion(t *testing.T, requests *requestCounter, namespace string
 	})
 }
 
-// TestIdle checks that an operator with nothing to do writes nothing.
+// TestIdle checks that an operator with nothing to do writes nothing for a minute.
 func TestIdle(t *testing.T) {
-	runShared(t, []namespacedTest{{"an idle operator writes nothing for a minute", testIdle}})
-}
-
-func testIdle(t *testing.T, namespace string) {
+	useSharedCluster(t)
+	namespace := newNamespace(t)
 	flippingMachine(t, namespace, "m", 20, 0, 0)
 	m := waitForPositions(t, namespace, "m", strings.Repeat("d", 20), defaultTimeout)
 	switches := recordSwitches(t, namespace)
