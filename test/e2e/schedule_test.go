@@ -29,7 +29,7 @@ const template = `
 const selector = `
   selector: {matchLabels: {app: office}}`
 
-// podTimeout limits the wait for Pods. The Pods of many tests start at the same time, on two nodes with two processors
+// podTimeout limits the wait for Pods. The Pods of many tests start at the same time, on three nodes with two processors
 // in total. The Pods of a StatefulSet start one after the other.
 const podTimeout = "--timeout=3m"
 
