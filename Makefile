@@ -5,6 +5,12 @@
 export GOWORK := off
 export GOFLAGS := -buildvcs=false -mod=readonly -trimpath -gcflags=all=-dwarf=false -ldflags=-w
 export CGO_ENABLED := 0
+# With auto, the go command downloads the version of Go that go.mod requires, if it is older. With local, it never does.
+export GOTOOLCHAIN := $(or $(filter local,$(GOTOOLCHAIN)),auto)
+# Without HOME, Go has no folder for its caches.
+ifeq ($(HOME),)
+export HOME := $(CURDIR)/.local/home
+endif
 # With GOGC=400, Go's tools and the tests collect garbage less often. The compiler needs about 15 % less processor time,
 # but more memory. hack/cluster removes this variable from the environment of the programs that it starts.
 export GOGC ?= 400
@@ -223,17 +229,18 @@ test: control-plane test-tools ## Run all tests, but only a part of the long tes
 	@hack/gotest test -short -vet=off -timeout 30m $(PACKAGES_AT_ONCE) $(TESTFLAGS) $(ALL_TESTS)
 
 .PHONY: test-unit
-test-unit: ## Run the tests that do not need a control plane
+test-unit: test-tools ## Run the tests that do not need a control plane
 	@hack/gotest test-unit -short -vet=off $(TESTFLAGS) $(UNIT_TESTS)
 
 # test/integration runs before the other packages. With the race detector, all packages together would need more than
-# two processors, and timeouts would expire. With the race detector, the simulations run only a part of their cases.
-# Therefore they run again without the race detector, with all cases.
+# two processors, and timeouts would expire. With the race detector, the simulations and two tests of test/integration
+# run only a part of their cases. Therefore they run again without the race detector, with all cases.
 .PHONY: test-all
 test-all: prometheus promtool test-tools ## Run all tests at full length, with the race detector
 	@CGO_ENABLED=$(CGO) hack/gotest test-all-integration $(RACE) -timeout 30m $(TESTFLAGS) ./test/integration
 	@CGO_ENABLED=$(CGO) hack/gotest test-all $(RACE) -timeout 30m $(TESTFLAGS) $$(go list ./... | grep -v /test/integration$$)
 	$(if $(RACE),@hack/gotest test-all-sim -timeout 10m $(TESTFLAGS) ./test/sim ./internal/controller/schedule)
+	$(if $(RACE),@hack/gotest test-all-many -timeout 30m -run '^Test(StorageMigration|ScheduleBurst)$$' $(TESTFLAGS) ./test/integration)
 
 .PHONY: e2e
 e2e: ## Install the operator as its users do, on a node with OLM or on the cluster of E2E_KUBECONFIG
@@ -242,7 +249,7 @@ e2e: ## Install the operator as its users do, on a node with OLM or on the clust
 # The variable KUBERNETES=1.35 selects one release. This also works for all other targets. The tests take about six
 # minutes for each release.
 .PHONY: test-versions
-test-versions: ## Run the user stories on each release of Kubernetes and write docs/versions.md; with TESTFLAGS, write nothing
+test-versions: test-tools ## Run the user stories on each release of Kubernetes and write docs/versions.md; with TESTFLAGS, write nothing
 	go run ./test/versions $(TESTFLAGS)
 
 SEEDS ?= 10000

@@ -48,6 +48,11 @@ func TestEveryKindHasAnInformer(t *testing.T) {
 
 // TestScale scales a Machine, as kubectl scale does.
 func TestScale(t *testing.T) {
+	// The results in go test's cache depend only on what tests read, and not on what TestMain reads. With this call, they
+	// depend on the release of Kubernetes.
+	if _, err := cluster.Build(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)

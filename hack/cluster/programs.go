@@ -217,12 +217,19 @@ func BuildPrometheus(ctx context.Context, progress io.Writer) (path string, err 
 	return programs.Path(name), nil
 }
 
+// oldestNode is the oldest minor release for a node. The node needs kube-proxy with nftables, and resizes Pods in place.
+const oldestNode = "1.33"
+
 // BuildNode compiles the missing programs of a node with OLM. It writes its progress to progress. It ignores
 // KUBEBUILDER_ASSETS, because all programs of a node come from the pinned releases.
 func BuildNode(ctx context.Context, progress io.Writer) error {
 	releases, err := nodeReleases()
 	if err != nil {
 		return err
+	}
+	selected := strings.TrimPrefix(releases[0].file, kubernetesUpstream.file+"-")
+	if minor(selected) < minor(oldestNode) {
+		return fmt.Errorf("%s=%s: a node needs %s or later", releaseVariable, selected, oldestNode)
 	}
 	for _, release := range releases {
 		if _, err := release.build(ctx, progress, release.programs()); err != nil {

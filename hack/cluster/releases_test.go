@@ -64,6 +64,16 @@ func TestReleasesAreSorted(t *testing.T) {
 	}
 }
 
+// TestReleaseWithoutNode selects a release that is too old for a node. A control plane can use it.
+func TestReleaseWithoutNode(t *testing.T) {
+	t.Setenv(releaseVariable, "1.30")
+	selected(t)
+	const want = "KUBERNETES=1.30: a node needs 1.33 or later"
+	if err := BuildNode(t.Context(), t.Output()); err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
 // TestUnknownRelease selects a release that cannot be built. Every function that uses the selected release must return
 // an error that lists the releases.
 func TestUnknownRelease(t *testing.T) {

@@ -62,7 +62,7 @@ func checkEmpty(out string) error {
 }
 
 func (r *release) checkClean(ctx context.Context) error {
-	changes, err := r.git(ctx, "status", "--porcelain")
+	changes, err := r.git(ctx, "status", "--porcelain", "--untracked-files=normal")
 	if err != nil {
 		return err
 	}

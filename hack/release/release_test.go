@@ -33,6 +33,43 @@ import (
 
 const current = "0.1.0"
 
+// gitConfig replaces the user's and the system's git configuration. The clone may belong to another user. A user may
+// ignore files in all repositories. A release must notice untracked files even if git status does not show them.
+const gitConfig = `
+[safe]
+	directory = *
+[core]
+	excludesFile =
+[status]
+	showUntrackedFiles = no
+[user]
+	name = test
+	email = test@example.com
+`
+
+// TestMain runs the tests without the user's git settings. Git sets variables such as GIT_DIR for its hooks. With these
+// variables, the tests would change the user's repository.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "release-test-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "GIT_") {
+			err = errors.Join(err, os.Unsetenv(name))
+		}
+	}
+	config := filepath.Join(dir, "gitconfig")
+	err = errors.Join(err, os.WriteFile(config, []byte(gitConfig), 0o600),
+		os.Setenv("GIT_CONFIG_GLOBAL", config), os.Setenv("GIT_CONFIG_NOSYSTEM", "1"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
 // copyTree copies files of this repository to a new repository with one commit. So the test also works with changes
 // that are not committed.
 func copyTree(t *testing.T, paths ...string) (root string) {
@@ -96,9 +133,6 @@ func git(t *testing.T, root string, args ...string) {
 	t.Helper()
 	cmd := exec.Command("git", args...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
-		"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com",
-		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("git %s: %v\n%s", args[0], err, output)
 	}

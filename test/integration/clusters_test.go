@@ -202,6 +202,11 @@ func (c *testCluster) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	// The results in go test's cache depend only on what tests read, and not on what TestMain reads. With this call, they
+	// depend on the release of Kubernetes.
+	if _, err := cluster.Build(ctx, os.Stderr); err != nil {
+		return err
+	}
 	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", c.webhookPort), CA: ca}
 	c.ControlPlane, err = cluster.Start(ctx, programs, cluster.Options{
 		AuditPolicy: auditPolicy,

@@ -130,6 +130,8 @@ func TestPublished(t *testing.T) {
 		{"README.md", "Kubernetes " + oldest + " or later"},
 		{"config/manifests/bases/useless-operator.clusterserviceversion.yaml", "Kubernetes " + oldest + " or later"},
 		{"config/manifests/bases/useless-operator.clusterserviceversion.yaml", "minKubeVersion: " + oldest + ".0"},
+		{"charts/useless-operator/Chart.yaml", `kubeVersion: ">=` + oldest + `.0-0"`},
+		{"docs/versions.md", "Kubernetes " + oldest + " or later"},
 	} {
 		if !strings.Contains(read(t, filepath.Join(repository, statement.file)), statement.text) {
 			t.Errorf("%s does not contain %q", statement.file, statement.text)
