@@ -14,8 +14,10 @@ endif
 # With GOGC=400, Go's tools and the tests collect garbage less often. The compiler needs about 15 % less processor time,
 # but more memory. hack/cluster removes this variable from the environment of the programs that it starts.
 export GOGC ?= 400
+# make before version 4.4 does not pass exported variables to $(shell), so these commands set them again.
+SHELL_ENV = GOWORK=off GOFLAGS='$(GOFLAGS)' GOTOOLCHAIN='$(GOTOOLCHAIN)' HOME='$(HOME)'
 # Commands with C code set CGO_ENABLED to this value: 1 with a C compiler, otherwise 0.
-CGO = $(if $(filter command%,$(origin CGO_ENABLED)),$(CGO_ENABLED),$(shell env -u CGO_ENABLED go env CGO_ENABLED))
+CGO = $(if $(filter command%,$(origin CGO_ENABLED)),$(CGO_ENABLED),$(shell env -u CGO_ENABLED $(SHELL_ENV) go env CGO_ENABLED))
 
 # The version of this tree, from the image tag in config/manager.
 VERSION ?= $(shell sed -n 's/^ *newTag: *v\([^ ]*\).*/\1/p' config/manager/kustomization.yaml)
@@ -196,8 +198,7 @@ RACE = $(if $(filter 1,$(CGO)),-race -exec 'env CGO_ENABLED=0')
 
 # Packages with tests that start a control plane or run simulations.
 CLUSTER_TESTS := test/integration test/chaos test/browser client hack/cluster test/bundle test/mutants test/sim
-# make before version 4.4 does not pass exported variables to $(shell), so the command sets them again.
-UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell GOWORK=off GOFLAGS='$(GOFLAGS)' go list ./...))
+UNIT_TESTS = $(filter-out $(CLUSTER_TESTS:%=$(MODULE)/%),$(shell $(SHELL_ENV) go list ./...))
 # test/integration takes the longest time and mostly waits. Therefore it starts first, and the number of packages that are
 # compiled or tested at the same time is one more than the number of processors.
 PACKAGES_AT_ONCE = -p $$(($${GOMAXPROCS:-$$(getconf _NPROCESSORS_ONLN)} + 1))
