@@ -5,7 +5,7 @@
 export GOWORK := off
 export GOFLAGS := -buildvcs=false -mod=readonly -trimpath -gcflags=all=-dwarf=false -ldflags=-w
 export CGO_ENABLED := 0
-# With auto, an older go command downloads the version of Go that go.mod requires. With local, it must not.
+# With auto, an older go command downloads the version of Go that go.mod requires. With local, the user forbids this.
 export GOTOOLCHAIN := $(or $(filter local,$(GOTOOLCHAIN)),auto)
 # Without HOME, Go has no folder for its caches.
 ifeq ($(HOME),)

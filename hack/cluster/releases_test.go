@@ -66,6 +66,7 @@ func TestReleasesAreSorted(t *testing.T) {
 
 // TestReleaseWithoutNode selects a release that is too old for a node. A control plane can use it.
 func TestReleaseWithoutNode(t *testing.T) {
+	useFakeGo(t, fakeGo)
 	t.Setenv(releaseVariable, "1.30")
 	selected(t)
 	const want = "KUBERNETES=1.30: a node needs 1.33 or later"
