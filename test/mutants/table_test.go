@@ -252,6 +252,12 @@ var mutants = []mutant{
 	{mistake: "A second process of the Pod leads at the same time", edits: []edit{
 		{"cmd", "podIdentity", ifStatement, "bindForever", ``},
 	}, tests: []string{"./cmd -run ^TestPodIdentity$"}},
+	{mistake: "While flips of a Machine are due, its status is never written", edits: []edit{
+		{machine, "Controller.updateStatus", binary, "statusDelay", `true`},
+	}, tests: []string{"./test/sim -run ^TestStatusDuringEndlessFlips$"}},
+	{mistake: "The status of a Machine waits without a limit until no flip of other Machines is due", edits: []edit{
+		{machine, "Controller.Reconcile", call, "earliest", `$1`},
+	}, tests: []string{"./test/sim -run ^TestStatusDuringEndlessFlips$"}},
 	{mistake: "After a wait for the cache has timed out, the next reconcile plans from the old cache", edits: []edit{
 		{machine, "Controller.settle", call, "unsettled.Keep", `$0($1, ownWrites{keys: $2.keys[:0]})`},
 	}},

@@ -6,8 +6,8 @@
 //
 // decide.go has no side effects: it computes a plan from the Machine, its Switches and the time. act.go executes the
 // plan, and status.go describes the result. A reconcile needs no state of an earlier reconcile: after a crash, the next
-// one computes a new plan from the objects. The exceptions are the fields finalizer, flipped, attempted and unsettled
-// of Controller.
+// one computes a new plan from the objects. The exceptions are the fields of Controller with the type Memory, and
+// finalizer.
 package machine
 
 import (
@@ -49,6 +49,10 @@ const (
 	DefaultConcurrentSyncs = 16
 
 	maxConcurrentSyncs = 256
+
+	// statusDelay is how long the status of a Machine waits for flips that are due, in this and in other Machines.
+	// Users cannot notice such a short delay, and several changes in this time need one write.
+	statusDelay = 500 * time.Millisecond
 
 	// An API server handles several hundred writes per second. The Normal events of one namespace may need about one
 	// percent of them.
@@ -100,6 +104,9 @@ type Controller struct {
 	// unsettled has the Switches that the last reconcile of each Machine wrote, see settle. A restart clears it, and
 	// fills the cache with current data.
 	unsettled memory.Memory[ownWrites]
+
+	// outdated has the time since which the status of each Machine waits for urgent plans, see updateStatus.
+	outdated memory.Memory[time.Time]
 }
 
 // ownWrites are the operator's own writes of Switches.
@@ -159,8 +166,8 @@ func (o Options) Setup(
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile brings a Machine and its Switches one step closer to the spec. A reconcile that changed a Switch or
-// spec.position does not write the status. The watch events of its writes cause another reconcile, which writes the
-// status. If nothing can be written, for example because of a quota, the same reconcile writes the reason into the
+// spec.position usually does not write the status. The watch events of its writes cause another reconcile, which writes
+// the status. If nothing can be written, for example because of a quota, the same reconcile writes the reason into the
 // status.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	m := &v1beta1.Machine{}
@@ -171,6 +178,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.flipped.Forget(request.NamespacedName)
 		c.attempted.Forget(request.NamespacedName)
 		c.unsettled.Forget(request.NamespacedName)
+		c.outdated.Forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -190,12 +198,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	fresh := m != cached // AddFinalizer wrote the Machine and returned the API server's answer
 	p := decide(m, c.read(m), remembered{c.flipped.Of(m), c.attempted.Of(m)}, fresh, c.clock.Now())
-	c.alarms.Set(request, p.next)
 	done, actErr := c.act(ctx, m, p)
-	if done.stale {
-		return reconcile.Result{}, actErr
-	}
-	return reconcile.Result{}, errors.Join(actErr, c.writeStatus(ctx, m, newStatus(m, p, done, c.clock.Now())))
+	statusErr := c.updateStatus(ctx, m, p, done)
+	c.alarms.Set(request, earliest(p.next, c.statusDue(m)))
+	return reconcile.Result{}, errors.Join(actErr, statusErr)
 }
 
 // read returns the Switches that the Machine controls. It also returns the orphans (Switches without a controller) in
@@ -268,6 +274,38 @@ func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool,
 		return false, apierror.IgnoreGone(err)
 	}
 	return current.UID == m.UID && current.Generation == m.Generation && !pause.IsPaused(current), nil
+}
+
+// updateStatus writes the status, unless it may wait. A reconcile that wrote Switches leaves the status to the next
+// reconcile, which the watch events of these writes cause. If each plan of a Machine is urgent, there may be no such
+// reconcile. So after statusDelay, an urgent plan writes the status, too. It describes the Switches before the plan.
+func (c *Controller) updateStatus(ctx context.Context, m *v1beta1.Machine, p plan, done outcome) error {
+	now := c.clock.Now()
+	if done.stale && done.urgent && c.outdated.Of(m).IsZero() {
+		c.outdated.Keep(m, now)
+	}
+	if done.stale && (!done.urgent || now.Sub(c.outdated.Of(m)) < statusDelay) {
+		return nil
+	}
+	if err := c.writeStatus(ctx, m, newStatus(m, p, done, now)); err != nil {
+		return err
+	}
+	c.outdated.Forget(client.ObjectKeyFromObject(m))
+	if done.stale {
+		c.outdated.Keep(m, now)
+	}
+	return nil
+}
+
+// statusDue returns when a status that waits becomes as urgent as a due flip. Until then, it waits behind the due flips
+// of all Machines. The time is zero if the status does not wait, or if the time is over: its write has then failed, and
+// the queue retries it with the same priority.
+func (c *Controller) statusDue(m *v1beta1.Machine) time.Time {
+	since := c.outdated.Of(m)
+	if due := since.Add(statusDelay); !since.IsZero() && due.After(c.clock.Now()) {
+		return due
+	}
+	return time.Time{}
 }
 
 // writeStatus writes the status if it has changed, and emits an event if a ResourceQuota now rejects Switches.

@@ -20,8 +20,8 @@ import (
 	"container.training/useless/internal/events"
 )
 
-// newStatus returns the status of a Machine after a reconcile that has written nothing. It starts from the existing
-// status, so that conditions keep their transition times.
+// newStatus returns the status of a Machine, computed from the objects that the reconcile has read. It starts from the
+// existing status, so that conditions keep their transition times.
 func newStatus(m *v1beta1.Machine, p plan, done outcome, now time.Time) v1beta1.MachineStatus {
 	status := *m.Status.DeepCopy()
 	status.ObservedGeneration = m.Generation
