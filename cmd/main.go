@@ -145,6 +145,7 @@ func (o *options) manager(running context.Context, webhookTLS *tls.Config) (ctrl
 	return ctrl.Options{
 		Scheme:                 scheme,
 		Cache:                  cacheOptions,
+		NewCache:               informer.NewCache,
 		Client:                 controller.ClientOptions(),
 		Metrics:                o.metricsServer(webhookTLS),
 		HealthProbeBindAddress: o.probeAddress,

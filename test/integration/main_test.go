@@ -55,6 +55,7 @@ import (
 	"container.training/useless/internal/controller"
 	"container.training/useless/internal/controller/virtualmachine"
 	"container.training/useless/internal/events"
+	"container.training/useless/internal/informer"
 	"container.training/useless/internal/webhook/admission"
 	"container.training/useless/internal/webhook/conversion"
 	_ "container.training/useless/test/internal/cachemutation" // fails a test that changes a cached object
@@ -264,6 +265,7 @@ func (c *testCluster) newOperator(ctx context.Context, options operatorOptions) 
 	mgr, err = ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:         scheme,
 		Cache:          caches,
+		NewCache:       informer.NewCache,
 		Client:         controller.ClientOptions(),
 		Metrics:        metricsserver.Options{BindAddress: "0"},
 		Controller:     config.Controller{SkipNameValidation: new(true), EnableWarmup: new(true)},
