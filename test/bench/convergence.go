@@ -206,19 +206,7 @@ func (r *race) runTurn(ctx context.Context, runner *runner, round int) error {
 	if err := runner.resume(ctx); err != nil {
 		return err
 	}
-	before, err := runner.cpu()
-	if err != nil {
-		return err
-	}
-	from, start := runner.done, time.Now()
-	if err := pause(ctx, r.turn); err != nil {
-		return err
-	}
-	if runner.done, err = runner.env.count(ctx); err != nil {
-		return err
-	}
-	seconds := time.Since(start).Seconds()
-	values, err := runner.cpu()
+	values, err := runner.measure(ctx, r.turn)
 	if err != nil {
 		return err
 	}
@@ -229,29 +217,47 @@ func (r *race) runTurn(ctx context.Context, runner *runner, round int) error {
 		}
 		return runner.env.awaitConverged(ctx, r.size)
 	}
-	for name := range before {
-		values[name] -= before[name]
-	}
-	values["seconds"], values["children"] = seconds, float64(runner.done-from)
 	r.log("%s: round %d: %s: %.0f/s", r.size, round, runner.name, values["children"]/values["seconds"])
 	record := Record{Case: r.size.String(), Subject: runner.name, Round: round, Values: values}
 	return errors.Join(r.record(record), runner.process.Signal(syscall.SIGSTOP))
 }
 
+// measure returns the values of a turn.
+func (r *runner) measure(ctx context.Context, turn time.Duration) (map[string]float64, error) {
+	before, err := r.cpu()
+	if err != nil {
+		return nil, err
+	}
+	from, start := r.done, time.Now()
+	if err := pause(ctx, turn); err != nil {
+		return nil, err
+	}
+	if r.done, err = r.env.count(ctx); err != nil {
+		return nil, err
+	}
+	seconds := time.Since(start).Seconds()
+	values, err := r.cpu()
+	if err != nil {
+		return nil, err
+	}
+	for name := range before {
+		values[name] -= before[name]
+	}
+	values["seconds"], values["children"] = seconds, float64(r.done-from)
+	return values, nil
+}
+
 // cpu returns the CPU time that the subject, its API server and its etcd have used.
 func (r *runner) cpu() (values map[string]float64, err error) {
+	names := map[string]string{
+		r.process.Name(): "cpu_subject_seconds", "kube-apiserver": "cpu_apiserver_seconds", "etcd": "cpu_etcd_seconds",
+	}
 	values = map[string]float64{}
-	names := map[string]string{"kube-apiserver": "cpu_apiserver_seconds", "etcd": "cpu_etcd_seconds"}
 	for _, p := range append(r.env.plane.Processes(), r.process.Process) {
-		name := names[p.Name()]
-		if p == r.process.Process {
-			name = "cpu_subject_seconds"
-		}
-		if name == "" {
-			continue
-		}
-		if values[name], err = cpuSeconds(p); err != nil {
-			return nil, err
+		if name, ok := names[p.Name()]; ok {
+			if values[name], err = cpuSeconds(p); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return values, nil

@@ -33,7 +33,8 @@ const (
 )
 
 // replicaSetAlgorithm is the algorithm of Kubernetes' ReplicaSet controller, with Machines instead of ReplicaSets and
-// with Switches instead of Pods. It emits no events, and does not delete, adopt or release Switches.
+// with Switches instead of Pods. It emits no events, and does not delete, adopt or release Switches. The ReplicaSet
+// controller emits an event for each Pod.
 type replicaSetAlgorithm struct {
 	clientset typed.UselessV1beta1Interface
 	machines  cache.Indexer
@@ -42,7 +43,7 @@ type replicaSetAlgorithm struct {
 	pending   pending
 }
 
-// RunReplicaSetAlgorithm creates the Switches of all Machines until the context ends.
+// RunReplicaSetAlgorithm creates the Switches of all Machines, and writes their statuses, until the context ends.
 func RunReplicaSetAlgorithm(ctx context.Context, config *rest.Config) error {
 	clientset, err := versioned.NewForConfig(config)
 	if err != nil {
@@ -118,10 +119,11 @@ func (a *replicaSetAlgorithm) machineOf(sw *v1beta1.Switch) *v1beta1.Machine {
 	return object.(*v1beta1.Machine)
 }
 
+// work reconciles Machines from the queue until the queue shuts down.
 func (a *replicaSetAlgorithm) work(ctx context.Context) {
 	for key, shutdown := a.queue.Get(); !shutdown; key, shutdown = a.queue.Get() {
 		if err := a.sync(ctx, key); err != nil {
-			utilruntime.HandleErrorWithContext(ctx, err, "sync failed", "machine", key)
+			utilruntime.HandleErrorWithContext(ctx, err, "Cannot reconcile the Machine", "machine", key)
 			a.queue.AddRateLimited(key)
 		} else {
 			a.queue.Forget(key)
@@ -130,7 +132,8 @@ func (a *replicaSetAlgorithm) work(ctx context.Context) {
 	}
 }
 
-// sync creates missing Switches and updates the status. The status shows the Switches from before the creations.
+// sync creates missing Switches and updates the status. The status does not count the Switches that this sync creates:
+// their watch events cause the next sync.
 func (a *replicaSetAlgorithm) sync(ctx context.Context, key string) error {
 	if !a.pending.cached(write{key, a.machines}) || !a.pending.cached(write{key, a.switches}) {
 		return errors.New("the cache does not show all writes of the Machine")
@@ -165,6 +168,7 @@ func (a *replicaSetAlgorithm) count(m *v1beta1.Machine) (n int32, err error) {
 	return n, err
 }
 
+// create creates n Switches. If requests fail, it no longer expects the Switches that it has not created.
 func (a *replicaSetAlgorithm) create(ctx context.Context, m *v1beta1.Machine, n int) error {
 	if n <= 0 {
 		return nil
@@ -231,7 +235,8 @@ func (a *replicaSetAlgorithm) updateStatus(
 	return update(current)
 }
 
-// pending records the writes that the cache may not show yet.
+// pending records the writes that the cache may not show yet. Since Kubernetes 1.36, the ReplicaSet controller has the
+// resource versions in addition to the expectations.
 type pending struct {
 	mu        sync.Mutex
 	creations map[string]int   // the expectations: for each Machine, the creations that the informer has not observed
