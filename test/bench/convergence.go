@@ -13,43 +13,61 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"container.training/useless/hack/cluster"
+	"container.training/useless/test/bench/baseline"
 )
 
-// A subject is a program that creates children for parents: Switches for Machines, or Pods for ReplicaSets.
+// A subject is a program that creates Switches for Machines.
 type subject struct {
 	name  string
-	kind  kind
 	rev   *revision // revision of the environment of the subject
 	start func(e *environment) (*process, error)
 }
 
 // asInstalled returns the operator of a revision with its default controllers.
 func asInstalled(rev *revision) subject {
-	return subject{name: rev.name, kind: machines, rev: rev, start: func(e *environment) (*process, error) {
+	return subject{name: rev.name, rev: rev, start: func(e *environment) (*process, error) {
 		return e.startManager(rev.name)
 	}}
 }
 
-// minimalClient returns the minimal client, which this program runs as a separate process.
-func minimalClient(rev *revision) subject {
-	return subject{name: "minimal client", kind: machines, rev: rev, start: func(e *environment) (*process, error) {
+// Names of subjects.
+const (
+	minimalClient       = "minimal client"
+	creator             = "creator"
+	replicaSetAlgorithm = "replicaset algorithm"
+)
+
+// clients are the subjects that this program contains. It runs each client as a separate process; see runClient.
+var clients = map[string]func(context.Context, *rest.Config) error{
+	minimalClient: baseline.Converge, creator: baseline.Create, replicaSetAlgorithm: baseline.RunReplicaSetAlgorithm,
+}
+
+// client returns the subject of the function clients[name].
+func (b *bench) client(name string) subject {
+	return subject{name: name, rev: b.ours, start: func(e *environment) (*process, error) {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
-		return e.run("minimal", self, "minimal", e.key)
+		return e.run(name, self, name, e.key)
 	}}
 }
 
-// replicaSetController returns Kubernetes' ReplicaSet controller without a limit on its requests.
-func replicaSetController(rev *revision) subject {
-	return subject{name: "replicaset", kind: replicaSets, rev: rev, start: func(e *environment) (*process, error) {
-		args := append(cluster.ControllerManagerArgs(),
-			"--controllers=replicaset-controller", "--kube-api-qps=100000", "--kube-api-burst=100000")
-		return e.run("replicaset", e.plane.Programs.Path("kube-controller-manager"), args...)
-	}}
+// allowUpdates lets the operator's ServiceAccount read and update single Machines. The operator itself only lists and
+// patches them.
+func (e *environment) allowUpdates(ctx context.Context) error {
+	return e.admin.Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "bench"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.ServiceAccountKind, Namespace: "useless-system", Name: "useless-controller-manager"},
+		},
+	})
 }
 
 // compared lists the sizes of races between two revisions. At the speed in docs/performance.md, a subject needs about
@@ -60,21 +78,22 @@ var compared = []size{{6_000, 10}, {100, 1_000}}
 //
 // Values of a round:
 //   - seconds: the length of the turn
-//   - children: the number of children that the subject has created in the turn
-//   - cpu_subject_seconds: the CPU time of the subject
+//   - children: the number of Switches that the subject has created in the turn
+//   - cpu_subject_seconds, cpu_apiserver_seconds, cpu_etcd_seconds: the CPU time of the subject, of its API server and
+//     of its etcd
 //
 // Values of all rounds:
-//   - children: the number of children that the subject has created
-//   - ended: 1 if all parents have converged
+//   - children: the number of Switches that the subject has created
+//   - ended: 1 if all Switches exist
 //   - peak_subject_bytes: the maximum resident memory of the subject
 //   - requests: the number of requests; only for an operator
 func convergence(ctx context.Context, b *bench) error {
-	two := []subject{asInstalled(b.ours), minimalClient(b.ours)}
-	three := append(two[:2:2], replicaSetController(b.ours))
+	two := []subject{asInstalled(b.ours), b.client(minimalClient)}
+	four := append(two[:2:2], b.client(creator), b.client(replicaSetAlgorithm))
 	races := []race{
-		{b, size{1_000, 10}, time.Second, 20, three},
-		{b, size{10_000, 10}, 2 * time.Second, 16, three},
-		{b, size{100, 1_000}, 2 * time.Second, 8, two},
+		{b, size{1_000, 10}, time.Second, 20, four},
+		{b, size{10_000, 10}, 2 * time.Second, 20, two},
+		{b, size{100, 1_000}, 2 * time.Second, 20, two},
 	}
 	switch {
 	case b.base != nil:
@@ -89,7 +108,7 @@ func convergence(ctx context.Context, b *bench) error {
 		}
 	case b.quick:
 		races = races[:1]
-		races[0].rounds = 10
+		races[0].turn, races[0].rounds = time.Second/2, 10
 	}
 	for _, r := range races {
 		if err := r.run(ctx); err != nil {
@@ -99,7 +118,7 @@ func convergence(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// A race compares subjects. Each subject has its own environment with the same number of parents. The subjects take
+// A race compares subjects. Each subject has its own environment with the same number of Machines. The subjects take
 // turns: one runs for a short time while the others are suspended. So other load on the computer affects all subjects.
 type race struct {
 	*bench
@@ -116,8 +135,8 @@ type runner struct {
 
 	env     *environment
 	process *process
-	done    int  // number of existing children
-	ended   bool // all parents have converged
+	done    int  // number of existing Switches
+	ended   bool // all Switches exist
 }
 
 // run measures the subjects until all have finished, or until the last round.
@@ -157,7 +176,7 @@ func (r *race) run(ctx context.Context) (err error) {
 
 // prepareAll creates the environments, two at a time. After an error, it returns the runners that exist.
 func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
-	r.log("%s: preparing %d parents for each of %d subjects", r.size, r.size.machines, len(r.subjects))
+	r.log("%s: preparing %d Machines for each of %d subjects", r.size, r.size.machines, len(r.subjects))
 	runners := make([]*runner, len(r.subjects))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(2)
@@ -168,7 +187,10 @@ func (r *race) prepareAll(ctx context.Context) ([]*runner, error) {
 				return fmt.Errorf("prepare %s: %w", s.name, err)
 			}
 			runners[i] = &runner{subject: s, env: e}
-			return e.populate(ctx, s.kind, r.size)
+			if s.name == replicaSetAlgorithm {
+				err = e.allowUpdates(ctx)
+			}
+			return errors.Join(err, e.populate(ctx, r.size))
 		})
 	}
 	err := group.Wait()
@@ -184,35 +206,64 @@ func (r *race) runTurn(ctx context.Context, runner *runner, round int) error {
 	if err := runner.resume(ctx); err != nil {
 		return err
 	}
-	cpuBefore, err := cpuSeconds(runner.process.Process)
-	if err != nil {
-		return err
-	}
-	from, start := runner.done, time.Now()
-	if err := pause(ctx, r.turn); err != nil {
-		return err
-	}
-	if runner.done, err = runner.env.count(ctx, runner.kind); err != nil {
-		return err
-	}
-	seconds := time.Since(start).Seconds()
-	cpuAfter, err := cpuSeconds(runner.process.Process)
+	values, err := runner.measure(ctx, r.turn)
 	if err != nil {
 		return err
 	}
 	if runner.done >= r.size.total() {
 		runner.ended = true
-		return runner.env.awaitConverged(ctx, runner.kind, r.size)
-	}
-	values := map[string]float64{
-		"seconds": seconds, "children": float64(runner.done - from), "cpu_subject_seconds": cpuAfter - cpuBefore,
+		if runner.name == creator { // it writes no status
+			return nil
+		}
+		return runner.env.awaitConverged(ctx, r.size)
 	}
 	r.log("%s: round %d: %s: %.0f/s", r.size, round, runner.name, values["children"]/values["seconds"])
 	record := Record{Case: r.size.String(), Subject: runner.name, Round: round, Values: values}
 	return errors.Join(r.record(record), runner.process.Signal(syscall.SIGSTOP))
 }
 
-// resume resumes a suspended runner. In the first round, it starts the runner and waits for the first child.
+// measure returns the values of a turn.
+func (r *runner) measure(ctx context.Context, turn time.Duration) (map[string]float64, error) {
+	before, err := r.cpu()
+	if err != nil {
+		return nil, err
+	}
+	from, start := r.done, time.Now()
+	if err := pause(ctx, turn); err != nil {
+		return nil, err
+	}
+	if r.done, err = r.env.count(ctx); err != nil {
+		return nil, err
+	}
+	seconds := time.Since(start).Seconds()
+	values, err := r.cpu()
+	if err != nil {
+		return nil, err
+	}
+	for name := range before {
+		values[name] -= before[name]
+	}
+	values["seconds"], values["children"] = seconds, float64(r.done-from)
+	return values, nil
+}
+
+// cpu returns the CPU time that the subject, its API server and its etcd have used.
+func (r *runner) cpu() (values map[string]float64, err error) {
+	names := map[string]string{
+		r.process.Name(): "cpu_subject_seconds", "kube-apiserver": "cpu_apiserver_seconds", "etcd": "cpu_etcd_seconds",
+	}
+	values = map[string]float64{}
+	for _, p := range append(r.env.plane.Processes(), r.process.Process) {
+		if name, ok := names[p.Name()]; ok {
+			if values[name], err = cpuSeconds(p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return values, nil
+}
+
+// resume resumes a suspended runner. In the first round, it starts the runner and waits for the first Switch.
 func (r *runner) resume(ctx context.Context) (err error) {
 	if r.process != nil {
 		return r.process.Signal(syscall.SIGCONT)
@@ -221,8 +272,8 @@ func (r *runner) resume(ctx context.Context) (err error) {
 		return err
 	}
 	return cluster.Await(ctx, []*cluster.Process{r.process.Process}, func(ctx context.Context) error {
-		if r.done, err = r.env.count(ctx, r.kind); err == nil && r.done == 0 {
-			err = errors.New("the subject has created no children")
+		if r.done, err = r.env.count(ctx); err == nil && r.done == 0 {
+			err = errors.New("the subject has created no Switches")
 		}
 		return err
 	})

@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -57,7 +56,6 @@ func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revisio
 	}
 	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", e.port), CA: ca}
 	e.plane, err = cluster.Start(ctx, programs, cluster.Options{
-		Controllers: withoutReplicaSets(),
 		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 			return cluster.Install(ctx, config, manifests, server)
 		},
@@ -69,14 +67,6 @@ func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revisio
 		return nil, errors.Join(err, e.stop())
 	}
 	return e, nil
-}
-
-// withoutReplicaSets returns the default controllers without the controllers of ReplicaSets and Deployments, because
-// the ReplicaSet controller is a subject.
-func withoutReplicaSets() []string {
-	return slices.DeleteFunc(slices.Clone(cluster.DefaultControllers), func(name string) bool {
-		return name == "replicaset-controller" || name == "deployment-controller"
-	})
 }
 
 // connect creates the clients. It also starts an operator that serves the webhooks. This operator runs no controllers,

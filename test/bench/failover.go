@@ -34,13 +34,13 @@ func failover(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.env.stop()) }()
-	if err := f.env.populate(ctx, machines, s); err != nil {
+	if err := f.env.populate(ctx, s); err != nil {
 		return err
 	}
 	if f.leader, err = f.add(ctx); err != nil {
 		return err
 	}
-	if err := f.env.awaitConverged(ctx, machines, s); err != nil {
+	if err := f.env.awaitConverged(ctx, s); err != nil {
 		return err
 	}
 	u := newUsers(f.env, s)

@@ -1,8 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures the operator on local control planes. In the same run, it compares the operator with a minimal
-// client and the ReplicaSet controller. With -base, it compares the operator with the operator of another commit.
+// Command bench measures the operator on local control planes. In the same run, it compares the operator with simpler
+// clients and with the algorithm of the ReplicaSet controller. With -base, it compares the operator with the operator
+// of another commit.
 package main
 
 import (
@@ -24,7 +25,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"container.training/useless/hack/cluster"
-	"container.training/useless/test/bench/baseline"
 )
 
 func main() {
@@ -33,11 +33,10 @@ func main() {
 	ctrl.SetLogger(logr.Discard())
 	run, args := measure, os.Args[1:]
 	if len(args) > 0 {
-		switch args[0] {
-		case "minimal":
-			run = runMinimal
-		case "report":
+		if args[0] == "report" {
 			run = report
+		} else if clients[args[0]] != nil {
+			run = runClient
 		}
 	}
 	if err := run(ctx, args); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -46,14 +45,14 @@ func main() {
 	}
 }
 
-// runMinimal runs the minimal client until a signal arrives. Its command line is: bench minimal KUBECONFIG.
-func runMinimal(ctx context.Context, args []string) error {
+// runClient runs a client until a signal arrives. Its command line is: bench NAME KUBECONFIG.
+func runClient(ctx context.Context, args []string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", args[1])
 	if err != nil {
 		return err
 	}
 	config.QPS = -1
-	if err := baseline.Converge(ctx, config); err != nil {
+	if err := clients[args[0]](ctx, config); err != nil {
 		return err
 	}
 	<-ctx.Done()

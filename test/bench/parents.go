@@ -12,18 +12,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// A size is a number of parents, such as Machines, with a number of children each.
+// A size is a number of Machines with a number of Switches each.
 type size struct {
 	machines, switches int
 }
@@ -40,54 +35,16 @@ func parseSize(text string) (s size) {
 	return s
 }
 
-// A kind is a kind of objects with children: Machines have Switches, and ReplicaSets have Pods.
-type kind struct {
-	parent    func(name string, children int) client.Object
-	parents   func() client.ObjectList
-	children  string // path of the list of children
-	converged func(client.Object) bool
-}
-
-var machines = kind{
-	parent: func(name string, switches int) client.Object {
-		m := &v1beta1.Machine{Spec: v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: int32(switches)}}}
-		m.Namespace, m.Name = metav1.NamespaceDefault, name
-		return m
-	},
-	parents:  func() client.ObjectList { return &v1beta1.MachineList{} },
-	children: "/apis/useless.container.training/v1beta1/switches",
-	converged: func(object client.Object) bool {
-		m := object.(*v1beta1.Machine)
-		return m.Status.Switches.Total >= m.Spec.Switches.Count
-	},
-}
-
-var replicaSets = kind{
-	parent: func(name string, pods int) client.Object {
-		rs := &appsv1.ReplicaSet{}
-		rs.Namespace, rs.Name = metav1.NamespaceDefault, name
-		labels := map[string]string{"app": name}
-		rs.Spec.Replicas, rs.Spec.Selector = new(int32(pods)), &metav1.LabelSelector{MatchLabels: labels}
-		rs.Spec.Template.Labels = labels
-		rs.Spec.Template.Spec.Containers = []corev1.Container{{Name: "pause", Image: "registry.k8s.io/pause"}}
-		return rs
-	},
-	parents:  func() client.ObjectList { return &appsv1.ReplicaSetList{} },
-	children: "/api/v1/namespaces/default/pods",
-	converged: func(object client.Object) bool {
-		rs := object.(*appsv1.ReplicaSet)
-		return rs.Status.Replicas >= *rs.Spec.Replicas
-	},
-}
-
 func nameOf(i int) string { return fmt.Sprintf("machine-%05d", i) }
 
-// populate creates parents without children.
-func (e *environment) populate(ctx context.Context, k kind, s size) error {
+// populate creates Machines without Switches.
+func (e *environment) populate(ctx context.Context, s size) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(32)
 	for i := range s.machines {
-		group.Go(func() error { return e.admin.Create(ctx, k.parent(nameOf(i), s.switches)) })
+		m := &v1beta1.Machine{Spec: v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: int32(s.switches)}}}
+		m.Namespace, m.Name = metav1.NamespaceDefault, nameOf(i)
+		group.Go(func() error { return e.admin.Create(ctx, m) })
 	}
 	return group.Wait()
 }
@@ -110,13 +67,13 @@ func (b *bench) atRest(
 			return err
 		}
 		environments = append(environments, e)
-		if err := e.populate(ctx, machines, s); err != nil {
+		if err := e.populate(ctx, s); err != nil {
 			return err
 		}
 		if _, err := e.startManager(rev.name); err != nil {
 			return err
 		}
-		if err := e.awaitConverged(ctx, machines, s); err != nil {
+		if err := e.awaitConverged(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -134,9 +91,10 @@ func (b *bench) atRest(
 	return nil
 }
 
-// count returns the number of children. It lists one child. The response contains the number of remaining children.
-func (e *environment) count(ctx context.Context, k kind) (int, error) {
-	data, err := e.raw.Get().AbsPath(k.children).Param("limit", "1").Do(ctx).Raw()
+// count returns the number of Switches. It lists one Switch. The response contains the number of remaining Switches.
+func (e *environment) count(ctx context.Context) (int, error) {
+	const path = "/apis/useless.container.training/v1beta1/switches"
+	data, err := e.raw.Get().AbsPath(path).Param("limit", "1").Do(ctx).Raw()
 	if err != nil {
 		return 0, err
 	}
@@ -147,15 +105,15 @@ func (e *environment) count(ctx context.Context, k kind) (int, error) {
 	return len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0)), nil
 }
 
-// awaitConverged waits until all children exist and all parents have converged.
-func (e *environment) awaitConverged(ctx context.Context, k kind, s size) error {
+// awaitConverged waits until all Switches exist and the statuses of all Machines show them.
+func (e *environment) awaitConverged(ctx context.Context, s size) error {
 	for {
-		n, err := e.count(ctx, k)
+		n, err := e.count(ctx)
 		if err != nil {
 			return err
 		}
 		if n >= s.total() {
-			if converged, err := e.allConverged(ctx, k); err != nil || converged {
+			if converged, err := e.allConverged(ctx); err != nil || converged {
 				return err
 			}
 		}
@@ -165,15 +123,10 @@ func (e *environment) awaitConverged(ctx context.Context, k kind, s size) error 
 	}
 }
 
-func (e *environment) allConverged(ctx context.Context, k kind) (bool, error) {
-	list := k.parents()
-	if err := e.admin.List(ctx, list); err != nil {
-		return false, err
-	}
-	converged := true
-	err := meta.EachListItem(list, func(item runtime.Object) error {
-		converged = converged && k.converged(item.(client.Object))
-		return nil
-	})
-	return converged, err
+func (e *environment) allConverged(ctx context.Context) (bool, error) {
+	list := &v1beta1.MachineList{}
+	err := e.admin.List(ctx, list)
+	return !slices.ContainsFunc(list.Items, func(m v1beta1.Machine) bool {
+		return m.Status.Switches.Total < m.Spec.Switches.Count
+	}), err
 }

@@ -1,9 +1,9 @@
 // Copyright The useless-operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline contains programs for comparisons with the operator: a minimal client and two simple controllers.
-// The benchmarks use the minimal client. In two mutation tests, the controllers replace the operator's controllers. The
-// first controller comes from a tutorial. The second one works like operator-sdk's sample.
+// Package baseline contains programs for comparisons with the operator. The benchmarks use two simple clients and the
+// algorithm of the ReplicaSet controller. In two mutation tests, two other controllers replace the operator's
+// controllers: one comes from a tutorial, and one works like operator-sdk's sample.
 package baseline
 
 import (
@@ -11,14 +11,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/client/informers"
@@ -26,8 +26,18 @@ import (
 	typed "container.training/useless/client/versioned/typed/useless/v1beta1"
 )
 
-// concurrency is the number of Machines that Converge processes at the same time.
+// concurrency is the number of Machines that Create and Converge process at the same time.
 const concurrency = 32
+
+// Create creates the Switches of all Machines in the namespace default. It does nothing else. No controller can be
+// faster.
+func Create(ctx context.Context, config *rest.Config) error {
+	clientset, err := versioned.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	return forEachMachine(ctx, clientset, createSwitches)
+}
 
 // Converge creates the Switches of all Machines in the namespace default. It has no queue, and does not compare the
 // actual state with the desired state. It sends only the requests that every controller must send. Like every
@@ -37,9 +47,21 @@ func Converge(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := startInformers(ctx, clientset); err != nil {
+	factory := informers.NewSharedInformerFactory(clientset, 0)
+	factory.Useless().V1beta1().Machines().Informer()
+	factory.Useless().V1beta1().Switches().Informer()
+	factory.StartWithContext(ctx)
+	if err := factory.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
 		return err
 	}
+	return forEachMachine(ctx, clientset, converge)
+}
+
+// forEachMachine calls do for all Machines in the namespace default.
+func forEachMachine(
+	ctx context.Context, clientset versioned.Interface,
+	do func(context.Context, typed.UselessV1beta1Interface, *v1beta1.Machine) error,
+) error {
 	group := clientset.UselessV1beta1()
 	machines, err := group.Machines(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -48,24 +70,9 @@ func Converge(ctx context.Context, config *rest.Config) error {
 	workers, ctx := errgroup.WithContext(ctx)
 	workers.SetLimit(concurrency)
 	for i := range machines.Items {
-		workers.Go(func() error { return converge(ctx, group, &machines.Items[i]) })
+		workers.Go(func() error { return do(ctx, group, &machines.Items[i]) })
 	}
 	return workers.Wait()
-}
-
-// startInformers keeps copies of all Machines and Switches until the context ends.
-func startInformers(ctx context.Context, clientset versioned.Interface) error {
-	factory := informers.NewSharedInformerFactory(clientset, 0)
-	kinds := []cache.SharedIndexInformer{
-		factory.Useless().V1beta1().Machines().Informer(), factory.Useless().V1beta1().Switches().Informer(),
-	}
-	factory.Start(ctx.Done())
-	for _, kind := range kinds {
-		if !cache.WaitForCacheSync(ctx.Done(), kind.HasSynced) {
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // converge sends the N+2 requests that a new Machine with N Switches needs.
@@ -74,15 +81,22 @@ func converge(ctx context.Context, clientset typed.UselessV1beta1Interface, m *v
 	if err != nil {
 		return err
 	}
+	if err := createSwitches(ctx, clientset, m); err != nil {
+		return err
+	}
+	status := map[string]any{"status": statusOf(m, m.Spec.Switches.Count)}
+	_, err = patch(ctx, clientset, m, map[string]any{}, status, "status")
+	return err
+}
+
+func createSwitches(ctx context.Context, clientset typed.UselessV1beta1Interface, m *v1beta1.Machine) error {
 	for i := range m.Spec.Switches.Count {
 		sw := newSwitch(m, fmt.Sprintf("%s-%d", m.Name, i))
 		if _, err := clientset.Switches(m.Namespace).Create(ctx, sw, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
-	status := map[string]any{"status": convergedStatus(m, time.Now())}
-	_, err = patch(ctx, clientset, m, map[string]any{}, status, "status")
-	return err
+	return nil
 }
 
 // patch changes a Machine's metadata and other fields. The API server rejects the change with a conflict if the Machine
@@ -113,25 +127,29 @@ func newSwitch(m *v1beta1.Machine, name string) *v1beta1.Switch {
 	}
 }
 
-// convergedStatus returns the status that the operator writes for a Machine with all its Switches and without a flip.
-func convergedStatus(m *v1beta1.Machine, now time.Time) v1beta1.MachineStatus {
-	n := m.Spec.Switches.Count
-	condition := func(kind, reason, message string) metav1.Condition {
-		return metav1.Condition{
-			Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message,
-			ObservedGeneration: m.Generation, LastTransitionTime: metav1.NewTime(now),
-		}
-	}
-	return v1beta1.MachineStatus{
+// statusOf returns the status that the operator writes for a Machine with n Switches that are down, and without a flip.
+func statusOf(m *v1beta1.Machine, n int32) v1beta1.MachineStatus {
+	status := v1beta1.MachineStatus{
 		ObservedGeneration: m.Generation,
 		Selector:           v1beta1.MachineLabel + "=" + m.Name,
 		Switches:           v1beta1.SwitchCounts{Total: n, Down: n},
 		Positions:          strings.Repeat("d", int(n)),
 		Position:           v1beta1.PositionDown,
-		Conditions: []metav1.Condition{
-			condition(v1beta1.ConditionScaled, v1beta1.ReasonCountReached, fmt.Sprintf("%d of %d switches", n, n)),
-			condition(v1beta1.ConditionResting, v1beta1.ReasonAllDown, "All switches are down"),
-			condition(v1beta1.ConditionReady, v1beta1.ReasonUseless, "All switches exist and are down"),
-		},
+		Conditions:         slices.Clone(m.Status.Conditions),
 	}
+	set := func(kind string, is metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: m.Generation,
+		})
+	}
+	count := fmt.Sprintf("%d of %d switches", n, m.Spec.Switches.Count)
+	set(v1beta1.ConditionResting, metav1.ConditionTrue, v1beta1.ReasonAllDown, "All switches are down")
+	if n == m.Spec.Switches.Count {
+		set(v1beta1.ConditionScaled, metav1.ConditionTrue, v1beta1.ReasonCountReached, count)
+		set(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonUseless, "All switches exist and are down")
+	} else {
+		set(v1beta1.ConditionScaled, metav1.ConditionFalse, v1beta1.ReasonScaling, count)
+		set(v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonNotScaled, count)
+	}
+	return status
 }
