@@ -53,11 +53,7 @@ func runMinimal(ctx context.Context, args []string) error {
 		return err
 	}
 	config.QPS = -1
-	if err := baseline.Converge(ctx, config); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return nil
+	return baseline.Run(ctx, config)
 }
 
 // A bench is one run of experiments.

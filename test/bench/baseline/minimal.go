@@ -26,18 +26,20 @@ import (
 	typed "container.training/useless/client/versioned/typed/useless/v1beta1"
 )
 
-// concurrency is the number of Machines that Converge processes at the same time.
+// concurrency is the number of Machines for which Run creates Switches at the same time.
 const concurrency = 32
 
-// Converge creates the Switches of all Machines in the namespace default. It has no queue, and does not compare the
-// actual state with the desired state. It sends only the requests that every controller must send. Like every
-// controller, it decodes all events of Machines and Switches in informers.
-func Converge(ctx context.Context, config *rest.Config) error {
+// Run creates the Switches of all Machines in the namespace default. Then it turns down each Switch that goes up, until
+// the context ends. It has no queue, and does not compare the actual state with the desired state. It sends only the
+// requests that every controller must send. Like every controller, it decodes all events of Machines and Switches in
+// informers.
+func Run(ctx context.Context, config *rest.Config) error {
 	clientset, err := versioned.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	if err := startInformers(ctx, clientset); err != nil {
+	factory, err := startInformers(ctx, clientset)
+	if err != nil {
 		return err
 	}
 	group := clientset.UselessV1beta1()
@@ -45,16 +47,19 @@ func Converge(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	workers, ctx := errgroup.WithContext(ctx)
+	workers, working := errgroup.WithContext(ctx)
 	workers.SetLimit(concurrency)
 	for i := range machines.Items {
-		workers.Go(func() error { return converge(ctx, group, &machines.Items[i]) })
+		workers.Go(func() error { return converge(working, group, &machines.Items[i]) })
 	}
-	return workers.Wait()
+	if err := workers.Wait(); err != nil {
+		return err
+	}
+	return flipAll(ctx, group, factory.Useless().V1beta1())
 }
 
 // startInformers keeps copies of all Machines and Switches until the context ends.
-func startInformers(ctx context.Context, clientset versioned.Interface) error {
+func startInformers(ctx context.Context, clientset versioned.Interface) (informers.SharedInformerFactory, error) {
 	factory := informers.NewSharedInformerFactory(clientset, 0)
 	kinds := []cache.SharedIndexInformer{
 		factory.Useless().V1beta1().Machines().Informer(), factory.Useless().V1beta1().Switches().Informer(),
@@ -62,10 +67,10 @@ func startInformers(ctx context.Context, clientset versioned.Interface) error {
 	factory.Start(ctx.Done())
 	for _, kind := range kinds {
 		if !cache.WaitForCacheSync(ctx.Done(), kind.HasSynced) {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
-	return nil
+	return factory, nil
 }
 
 // converge sends the N+2 requests that a new Machine with N Switches needs.
