@@ -44,7 +44,7 @@ const (
 
 // clients are the subjects that this program contains. It runs each client as a separate process; see runClient.
 var clients = map[string]func(context.Context, *rest.Config) error{
-	minimalClient: baseline.Converge, creator: baseline.Create, replicaSetAlgorithm: baseline.RunReplicaSetAlgorithm,
+	minimalClient: baseline.Run, creator: baseline.Create, replicaSetAlgorithm: baseline.RunReplicaSetAlgorithm,
 }
 
 // client returns the subject of the function clients[name].

@@ -22,10 +22,10 @@ import (
 // leader, SIGTERM or SIGKILL.
 //
 // Values of a round. They describe the flips between a signal and the next signal:
-//   - flips, lateness_…: as in lateness
+//   - flips, lateness_…: as in flips
 //
 // Values of all rounds. The case is only the size:
-//   - flips, skipped, early, crowded, doubled: as in lateness
+//   - flips, skipped, early, crowded, doubled: as in flips
 func failover(ctx context.Context, b *bench) (err error) {
 	s := size{500, 1}
 	b.log("%s: preparing", s)

@@ -7,222 +7,330 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"math/rand/v2"
+	"maps"
+	"math"
+	"slices"
+	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	toolswatch "k8s.io/client-go/tools/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"container.training/useless/api/useless/v1beta1"
-	"container.training/useless/client/versioned"
-	"container.training/useless/test/internal/invariants"
 )
 
-// patience is the longest time to wait for the next flip.
-const patience = time.Minute
+const (
+	fixedRate = 50.                    // flips per second before the ramp
+	rampStart = 70.                    // flips per second at the start of the ramp
+	lateLimit = 100 * time.Millisecond // highest p99 of the lateness at the capacity
+)
 
-// A flip is an event: the operator has turned a Switch down.
-type flip struct {
-	invariants.Flip
-
-	heard time.Time // when the watch event arrived
-}
-
-// addLateness adds percentiles of the lateness to the values.
-func addLateness(values map[string]float64, flips []flip) {
-	late := make([]float64, len(flips))
-	for i, f := range flips {
-		late[i] = f.heard.Sub(f.Due).Seconds()
+// measureFlips measures how late flips are while independent users turn Switches up. Each subject has its own
+// environment. The subjects take turns; all others are suspended. A turn has a warmup, a fixed rate, and a ramp.
+//
+// The ramp raises the rate continuously until most flips are late. So the subject is really overloaded when the ramp
+// ends. A ramp that ended at the first bad p99 could end because of one pause of the computer.
+//
+// A flip is due when the delay is over. The delay begins when the user sends the request. With a base, there is no
+// ramp, and the rounds are long enough for their own p99.
+//
+// Values of the case 50/s, in each round. They describe the flips and changes at the fixed rate:
+//   - flips, flips_per_second
+//   - changes: the number of changes of positions, two for each flip
+//   - lateness_…_seconds: from the due time to the watch event
+//   - staleness_…_seconds: from the watch event of a Switch to the watch event of a Machine with a correct status
+//   - cpu_apiserver_seconds, cpu_subject_seconds, cpu_bench_seconds
+//   - writes, writes_per_flip: the write requests of the subject; only for an operator
+//
+// Values of the case 50/s that describe the whole turn:
+//   - early, crowded, doubled: wrong flips; only for an operator
+//   - skipped: requests that were left out because no Machine was at rest
+//   - users_late_…_seconds: how late the users sent their requests
+//
+// Values of the case 50/s for all rounds: lateness_…_seconds and staleness_…_seconds, with the number of samples.
+//
+// Values of the case ramp, in each round: flips and seconds, of the window of the capacity; and flips_per_second.
+//
+// Values of the cases 100/s and 200/s, in each round. They describe the first window of the ramp with this rate of
+// requests: flips_per_second, lateness_…_seconds.
+func measureFlips(ctx context.Context, b *bench) error {
+	l := &load{
+		bench: b, size: size{2_000, 1}, rounds: 5, warmup: 7 * time.Second, length: 6 * time.Second,
+		ramp: 70 * time.Second, doubling: 30 * time.Second, late: map[string][]float64{}, stale: map[string][]float64{},
 	}
-	values["lateness_p50_seconds"] = percentile(late, 50)
-	values["lateness_p99_seconds"] = percentile(late, 99)
-	values["lateness_max_seconds"] = percentile(late, 100)
+	subjects := []subject{asInstalled(b.ours), b.client(minimalClient)}
+	if b.base != nil {
+		subjects[1] = asInstalled(b.base)
+		l.rounds, l.length, l.ramp = 8, 22*time.Second, 0
+	}
+	if b.quick {
+		l.size, l.rounds, l.length = size{800, 1}, 1, 3*time.Second
+		l.ramp, l.doubling = min(l.ramp, 10*time.Second), 10*time.Second
+	}
+	return l.run(ctx, subjects)
 }
 
-// poisson returns the times of independent random events. The same seed always gives the same times.
-func poisson(seed uint64, perSecond float64) iter.Seq[time.Duration] {
-	return func(yield func(time.Duration) bool) {
-		random := rand.New(rand.NewPCG(seed, seed))
-		for at := 0.; yield(time.Duration(at * float64(time.Second))); {
-			at += random.ExpFloat64() / perSecond
+// A load is a rate of flips.
+type load struct {
+	*bench
+
+	size     size
+	rounds   int
+	warmup   time.Duration // longer than the flip delay, because the first flip is due after this delay
+	length   time.Duration // length of the fixed rate, which follows the warmup
+	ramp     time.Duration // maximum length of the ramp, which follows the fixed rate
+	doubling time.Duration // time in which the rate of the ramp doubles
+
+	// Seconds of all flips and changes at the fixed rate, by subject.
+	late, stale map[string][]float64
+}
+
+// run measures subjects in turns.
+func (l *load) run(ctx context.Context, subjects []subject) (err error) {
+	runners, err := (&race{bench: l.bench, size: l.size, subjects: subjects}).prepareAll(ctx)
+	defer func() {
+		for _, runner := range runners {
+			err = errors.Join(err, runner.env.stop())
 		}
-	}
-}
-
-// users turn Switches up, and observe the flips.
-type users struct {
-	env     *environment
-	size    size
-	resting chan string // names of Machines whose Switches are all down
-
-	late    []float64 // how late each request of a user started, in seconds
-	turned  int       // number of Switches that were turned up
-	skipped int       // number of times at which no Machine was at rest
-	checker *invariants.Checker
-}
-
-// newUsers returns the users of an environment with Machines at rest.
-func newUsers(e *environment, s size) *users {
-	u := &users{env: e, size: s, resting: make(chan string, s.machines), checker: invariants.NewChecker(0)}
-	for i := range s.machines {
-		u.resting <- nameOf(i)
-	}
-	return u
-}
-
-// run turns Switches up at random times. When until is closed, it waits until all Switches are down again, and returns
-// all flips. The method addFaults returns the violations.
-func (u *users) run(ctx context.Context, until <-chan struct{}, perSecond float64) (flips []flip, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	heard, err := u.watch(ctx)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	flips, err = u.turnAndHear(ctx, heard, until, perSecond)
-	cancel()
-	for range heard { // when heard is closed, no other goroutine uses the checker
-		continue
-	}
-	return flips, err
-}
-
-// turnAndHear turns Switches up. When until is closed, it waits until all Switches are down again, and returns the
-// flips from heard.
-func (u *users) turnAndHear(
-	ctx context.Context, heard <-chan flip, until <-chan struct{}, perSecond float64,
-) (flips []flip, err error) {
-	turning := make(chan error, 1)
-	go func() { turning <- u.turnAll(ctx, until, poisson(1, perSecond)) }()
-	for turned := -1; len(flips) != turned; { // -1 until the users have finished
-		select {
-		case f, ok := <-heard:
-			if !ok {
-				return nil, errors.Join(errors.New("the watch of Switches ended"), ctx.Err())
-			}
-			if flips = append(flips, f); f.Violation != invariants.Doubled {
-				u.resting <- f.Machine
-			}
-		case err := <-turning:
-			if err != nil {
-				return nil, fmt.Errorf("turn Switches up: %w", err)
-			}
-			turned = u.turned
-		case <-time.After(patience):
-			return nil, fmt.Errorf("no Switch was turned down for %s", patience)
-		}
-	}
-	return flips, nil
-}
-
-// turnAll turns one Switch up at each of the times. The Machine that has been at rest for the longest time comes first.
-// A request does not wait for earlier requests, so a slow API server does not reduce the load.
-func (u *users) turnAll(ctx context.Context, until <-chan struct{}, times iter.Seq[time.Duration]) error {
-	start := time.Now()
-	random := rand.New(rand.NewPCG(3, 4))
-	group, ctx := errgroup.WithContext(ctx)
-	for at := range times {
-		due := start.Add(at)
-		select {
-		case <-until:
-			return group.Wait()
-		case <-ctx.Done():
-			return errors.Join(group.Wait(), ctx.Err())
-		case <-time.After(time.Until(due)):
-		}
-		u.late = append(u.late, time.Since(due).Seconds())
-		select {
-		case machine := <-u.resting:
-			u.turned++
-			name := fmt.Sprintf("%s-%d", machine, random.IntN(u.size.switches))
-			group.Go(func() error { return u.turnUp(ctx, name) })
-		default:
-			u.skipped++
-		}
-	}
-	return group.Wait()
-}
-
-// turnUp turns a Switch up, as kubectl patch does.
-func (u *users) turnUp(ctx context.Context, name string) error {
-	sw := &v1beta1.Switch{}
-	sw.Namespace, sw.Name = metav1.NamespaceDefault, name
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"position":"up"}}`))
-	return u.env.admin.Patch(ctx, sw, patch)
-}
-
-// watch returns all flips from now on. The channel is closed when the context or the watch ends.
-func (u *users) watch(ctx context.Context) (<-chan flip, error) {
-	clientset, err := versioned.NewForConfig(u.env.plane.Config)
-	if err != nil {
-		return nil, err
-	}
-	group := clientset.UselessV1beta1()
-	machines, err := group.Machines(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	list, err := group.Switches(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for i := range machines.Items {
-		u.checker.Add(invariants.Revision{Type: watch.Added, Object: &machines.Items[i]})
-	}
-	for i := range list.Items {
-		u.checker.Add(invariants.Revision{Type: watch.Added, Object: &list.Items[i]})
-	}
-	// If the API server considers a client slow, it may end the watch. A RetryWatcher then continues.
-	watcher, err := toolswatch.NewRetryWatcherWithContext(ctx, list.ResourceVersion,
-		&cache.ListWatch{WatchFuncWithContext: group.Switches(metav1.NamespaceDefault).Watch})
-	if err != nil {
-		return nil, err
-	}
-	flips := make(chan flip, len(list.Items))
-	go func() {
-		defer close(flips)
-		defer watcher.Stop()
-		u.check(ctx, watcher.ResultChan(), flips)
 	}()
-	return flips, nil
-}
-
-// check sends the flips among the events until the context or the watch ends.
-func (u *users) check(ctx context.Context, events <-chan watch.Event, flips chan<- flip) {
-	for event := range events {
-		sw, ok := event.Object.(*v1beta1.Switch)
-		if !ok {
-			return // the watch has failed
+	if err != nil {
+		return err
+	}
+	for _, runner := range runners {
+		if err := runner.during(ctx, func() error { return runner.env.awaitConverged(ctx, l.size) }); err != nil {
+			return fmt.Errorf("prepare %s: %w", runner.name, err)
 		}
-		if f, ok := u.checker.Add(invariants.Revision{Type: event.Type, Object: sw}); ok {
-			select {
-			case flips <- flip{f, time.Now()}:
-			case <-ctx.Done():
-				return
+	}
+	for round := 1; round <= l.rounds; round++ {
+		for _, runner := range runners {
+			if err := awaitQuiet(ctx, runner.env); err != nil {
+				return err
+			}
+			if err := runner.during(ctx, func() error { return l.turn(ctx, runner, round) }); err != nil {
+				return fmt.Errorf("measure %s: %w", runner.name, err)
 			}
 		}
+		slices.Reverse(runners) // the order is A B, B A, A B, …
 	}
+	return l.recordAll(runners)
 }
 
-// addFaults adds the number of wrong flips of each kind to the values. If the checker has found a violation, it returns
-// an error.
-func (u *users) addFaults(values map[string]float64, flips []flip) error {
-	for _, fault := range []string{invariants.Early, invariants.Crowded, invariants.Doubled} {
-		values[fault] = 0
-	}
-	for _, f := range flips {
-		if f.Violation != "" {
-			values[f.Violation]++
+// recordAll records the flips and changes of all rounds.
+func (l *load) recordAll(runners []*runner) error {
+	for _, runner := range runners {
+		all := Record{Case: fmt.Sprintf("%g/s", fixedRate), Subject: runner.name, Values: map[string]float64{}}
+		addPercentiles(all.Values, "lateness", l.late[runner.name])
+		addPercentiles(all.Values, "staleness", l.stale[runner.name])
+		if err := l.record(all); err != nil {
+			return err
 		}
 	}
-	if faults := u.checker.Violations(); len(faults) > 0 {
-		return fmt.Errorf("%d violations, the first one: %w", len(faults), faults[0])
+	return nil
+}
+
+// rate returns the flips per second at a time since the start of the turn.
+func (l *load) rate(since time.Duration) float64 {
+	if ramp := since - l.warmup - l.length; ramp >= 0 {
+		return rampStart * math.Exp2(ramp.Seconds()/l.doubling.Seconds())
+	}
+	return fixedRate
+}
+
+// turn measures a subject in one round. All Machines must be at rest before.
+func (l *load) turn(ctx context.Context, runner *runner, round int) error {
+	loaded, cancel := context.WithTimeout(ctx, l.warmup+l.length+l.ramp)
+	defer cancel()
+	u, start := newUsers(runner.env, l.size), time.Now()
+	u.seed = uint64(round)
+	u.onFlip = func(flips []flip) {
+		if time.Since(start) > l.warmup+l.length && overloaded(flips) {
+			cancel()
+		}
+	}
+	var flips []flip
+	var values map[string]float64
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		flips, err = u.follow(ctx, loaded.Done(), l.rate)
+		return err
+	})
+	group.Go(func() (err error) {
+		values, err = l.usage(ctx, runner)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	values["skipped"] = float64(u.skipped)
+	addPercentiles(values, "users_late", u.late)
+	var faults error
+	if runner.process.metrics != "" { // the minimal client does not write the times that the checker needs
+		faults = u.addFaults(values, flips)
+	}
+	from := start.Add(l.warmup)
+	if err := l.recordFixed(runner, round, values, u.lags, flips, from); err != nil {
+		return err
+	}
+	if l.ramp > 0 {
+		return errors.Join(l.recordRamp(runner, round, flips, from), faults)
+	}
+	return faults
+}
+
+// during resumes or starts a runner, calls a function, and suspends the runner.
+func (r *runner) during(ctx context.Context, do func() error) error {
+	if err := r.resume(ctx); err != nil {
+		return err
+	}
+	return errors.Join(do(), r.process.Signal(syscall.SIGSTOP))
+}
+
+// usage returns the resources that are used at the fixed rate.
+func (l *load) usage(ctx context.Context, runner *runner) (values map[string]float64, err error) {
+	if err := pause(ctx, l.warmup); err != nil {
+		return nil, err
+	}
+	before, err := runner.usage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, l.length); err != nil {
+		return nil, err
+	}
+	values, err = runner.usage(ctx)
+	for name := range values {
+		values[name] -= before[name]
+	}
+	return values, err
+}
+
+// usage returns the CPU times since the starts of the processes, and an operator's writes.
+func (r *runner) usage(ctx context.Context) (values map[string]float64, err error) {
+	values = map[string]float64{}
+	if r.process.metrics != "" {
+		activity, err := r.process.activity(ctx)
+		if err != nil {
+			return nil, err
+		}
+		values["writes"] = activity["writes"]
+	}
+	self, err := procfs.Self()
+	if err != nil {
+		return nil, err
+	}
+	stat, err := self.Stat()
+	if err != nil {
+		return nil, err
+	}
+	values["cpu_bench_seconds"] = stat.CPUTime()
+	if values["cpu_subject_seconds"], err = cpuSeconds(r.process.Process); err != nil {
+		return nil, err
+	}
+	for _, p := range r.env.plane.Processes() {
+		if p.Name() == "kube-apiserver" {
+			values["cpu_apiserver_seconds"], err = cpuSeconds(p)
+		}
+	}
+	return values, err
+}
+
+// recordFixed records the flips that were due at the fixed rate, which began at a time.
+func (l *load) recordFixed(
+	runner *runner, round int, values map[string]float64, lags []lag, flips []flip, from time.Time,
+) error {
+	during := func(at time.Time) bool { return !at.Before(from) && at.Before(from.Add(l.length)) }
+	var late, stale []float64
+	for _, f := range flips {
+		if during(f.Due) {
+			late = append(late, f.late().Seconds())
+		}
+	}
+	for _, lag := range lags {
+		if during(lag.from) {
+			stale = append(stale, lag.length.Seconds())
+		}
+	}
+	values["flips"], values["flips_per_second"] = float64(len(late)), float64(len(late))/l.length.Seconds()
+	values["changes"] = float64(len(stale))
+	if writes, ok := values["writes"]; ok && len(stale) > 0 {
+		values["writes_per_flip"] = 2 * writes / values["changes"]
+	}
+	addPercentiles(values, "lateness", late)
+	addPercentiles(values, "staleness", stale)
+	l.late[runner.name] = append(l.late[runner.name], late...)
+	l.stale[runner.name] = append(l.stale[runner.name], stale...)
+	perFlip := func(name string) float64 { return 1e3 * 2 * values[name] / values["changes"] }
+	l.log("%g/s: round %d: %s: late by %.1f ms, stale by %.1f ms (p50); CPU time for a flip: kube-apiserver %.1f ms, "+
+		"subject %.2f ms, benchmark %.2f ms", fixedRate, round, runner.name,
+		1e3*values["lateness_p50_seconds"], 1e3*values["staleness_p50_seconds"],
+		perFlip("cpu_apiserver_seconds"), perFlip("cpu_subject_seconds"), perFlip("cpu_bench_seconds"))
+	return l.record(Record{
+		Case: fmt.Sprintf("%g/s", fixedRate), Subject: runner.name, Round: round, Values: values,
+	})
+}
+
+// recordRamp records windows of the flips that were due at the fixed rate or later.
+func (l *load) recordRamp(runner *runner, round int, flips []flip, from time.Time) error {
+	flips = slices.DeleteFunc(slices.Clone(flips), func(f flip) bool { return f.Due.Before(from) })
+	windows := map[string][]flip{"ramp": capacity(flips), "100/s": firstAt(flips, 100), "200/s": firstAt(flips, 200)}
+	for _, kase := range slices.Sorted(maps.Keys(windows)) {
+		w := windows[kase]
+		if w == nil {
+			continue
+		}
+		seconds := spanOf(w).Seconds()
+		values := map[string]float64{"flips": window, "seconds": seconds, "flips_per_second": window / seconds}
+		addLateness(values, w[1:])
+		l.log("%s: round %d: %s: %.0f flips/s, late by %.1f ms (p99)", kase, round, runner.name,
+			values["flips_per_second"], 1e3*values["lateness_p99_seconds"])
+		if err := l.record(Record{Case: kase, Subject: runner.name, Round: round, Values: values}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overloaded reports whether at least half of the last flips are later than lateLimit.
+func overloaded(flips []flip) bool {
+	const last = window / 5
+	if len(flips) < last {
+		return false
+	}
+	values := map[string]float64{}
+	addLateness(values, flips[len(flips)-last:])
+	return values["lateness_p50_seconds"] > lateLimit.Seconds()
+}
+
+// capacity returns the window with the highest rate among the windows with a p99 of at most lateLimit. The result
+// begins with the flip before the window. It is nil if there is no such window.
+func capacity(flips []flip) (fastest []flip) {
+	late := 0 // number of late flips in the window
+	for i, f := range flips {
+		if f.late() > lateLimit {
+			late++
+		}
+		if i < window {
+			continue
+		}
+		w := flips[i-window : i+1]
+		if w[0].late() > lateLimit {
+			late--
+		}
+		if late <= window/100 && (fastest == nil || spanOf(w) < spanOf(fastest)) {
+			fastest = w
+		}
+	}
+	return fastest
+}
+
+// spanOf returns the time from the first to the last flip.
+func spanOf(flips []flip) time.Duration { return flips[len(flips)-1].heard.Sub(flips[0].heard) }
+
+// firstAt returns the first window whose flips were due at a rate of at least perSecond. The result begins with the
+// flip before the window. It is nil if there is no such window.
+func firstAt(flips []flip, perSecond float64) []flip {
+	for i := window; i < len(flips); i++ {
+		if flips[i].Due.Sub(flips[i-window].Due).Seconds() <= window/perSecond {
+			return flips[i-window : i+1]
+		}
 	}
 	return nil
 }

@@ -43,8 +43,8 @@ func TestMeasurements(t *testing.T) {
 	for round, p99 := range []float64{1, 2, 9} {
 		add("flips", "", round+1, map[string]float64{"p99_seconds": p99})
 	}
-	add("lateness", "a", 0, map[string]float64{"early": 1, "doubled": 2})
-	add("lateness", "b", 0, map[string]float64{"crowded": 3})
+	add("flips", "", 0, map[string]float64{"p99_seconds": 7, "early": 1, "doubled": 2})
+	add("flips", "b", 0, map[string]float64{"crowded": 3})
 	for _, test := range []struct {
 		reason  string
 		measure measurement
@@ -56,7 +56,10 @@ func TestMeasurements(t *testing.T) {
 		{reason: "no record of the size", measure: rate("1000x10", minimalClient), none: true},
 		{reason: "median of all rounds", measure: typical("flips", "", "p99_seconds"), want: estimate{2, 1, 9}},
 		{reason: "no record with the value", measure: typical("flips", "", "p50_seconds"), none: true},
-		{reason: "wrong flips of all cases", measure: wrongFlips("lateness"), want: exactly(6)},
+		{reason: "record of all rounds", measure: overall("", "p99_seconds"), want: exactly(7)},
+		{reason: "no such value in it", measure: overall("", "p50_seconds"), none: true},
+		{reason: "no record of all rounds", measure: overall("c", "p99_seconds"), none: true},
+		{reason: "wrong flips of all cases", measure: wrongFlips("flips"), want: exactly(6)},
 	} {
 		got, ok := test.measure(records)
 		if ok == test.none || ok && got != test.want {
@@ -90,12 +93,12 @@ func TestComparisons(t *testing.T) {
 		values := map[string]float64{
 			"children": 10, "seconds": cost, "cpu_subject_seconds": cost, "cpu_apiserver_seconds": cost,
 			"peak_subject_bytes": cost, "requests": cost, "peak_bytes": cost, "lateness_p50_seconds": cost,
-			"lateness_p99_seconds": cost,
+			"lateness_p99_seconds": cost, "changes": 10,
 		}
 		for round := range 3 {
 			records = append(records, Record{"convergence", compared[0].String(), subject, round, values, nil},
 				Record{"large", "start", subject, round, values, nil},
-				Record{"lateness", "1000x10, 50/s", subject, round, values, nil})
+				Record{"flips", "50/s", subject, round, values, nil})
 		}
 	}
 	var printed strings.Builder

@@ -26,7 +26,7 @@ import (
 	typed "container.training/useless/client/versioned/typed/useless/v1beta1"
 )
 
-// concurrency is the number of Machines that Create and Converge process at the same time.
+// concurrency is the number of Machines for which Create and Run create Switches at the same time.
 const concurrency = 32
 
 // Create creates the Switches of all Machines in the namespace default. It does nothing else. No controller can be
@@ -39,22 +39,27 @@ func Create(ctx context.Context, config *rest.Config) error {
 	return forEachMachine(ctx, clientset, createSwitches)
 }
 
-// Converge creates the Switches of all Machines in the namespace default. It has no queue, and does not compare the
-// actual state with the desired state. It sends only the requests that every controller must send. Like every
-// controller, it decodes all events of Machines and Switches in informers.
-func Converge(ctx context.Context, config *rest.Config) error {
+// Run creates the Switches of all Machines in the namespace default. Then it turns down each Switch that goes up, until
+// the context ends. It has no queue, and does not compare the actual state with the desired state. It sends only the
+// requests that every controller must send. Like every controller, it decodes all events of Machines and Switches in
+// informers.
+func Run(ctx context.Context, config *rest.Config) error {
 	clientset, err := versioned.NewForConfig(config)
 	if err != nil {
 		return err
 	}
 	factory := informers.NewSharedInformerFactory(clientset, 0)
-	factory.Useless().V1beta1().Machines().Informer()
-	factory.Useless().V1beta1().Switches().Informer()
+	kinds := factory.Useless().V1beta1()
+	kinds.Machines().Informer()
+	kinds.Switches().Informer()
 	factory.StartWithContext(ctx)
 	if err := factory.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
 		return err
 	}
-	return forEachMachine(ctx, clientset, converge)
+	if err := forEachMachine(ctx, clientset, converge); err != nil {
+		return err
+	}
+	return flipAll(ctx, clientset.UselessV1beta1(), kinds)
 }
 
 // forEachMachine calls do for all Machines in the namespace default.
