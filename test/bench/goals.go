@@ -77,6 +77,7 @@ resources: they use a binary format, and need no schema and no conversion.`},
 		{"Flips", flipGoals(), `The processor is too slow for the load. Each flip needs several writes:
 the user's change, the flip, and the statuses of the Switch and of the Machine. The operator writes due flips before
 statuses.`},
+		{"Scheduled stops and starts", scheduleGoals(), ""},
 		{"Start, memory and rest", largeGoals(), `client-go needs four fifths of the time of a start. It
 decodes the objects of a kind one after the other. At rest, the Go runtime collects garbage every two minutes. Every 5 to 7.5
 minutes, kube-apiserver compares its caches with etcd, and calls the conversion webhook for all Machines.`},
@@ -118,6 +119,22 @@ func failoverGoals() []goal {
 		},
 		{"maximum lateness after the container of the only replica crashes", atMost(3), duration, latest(crash)},
 		{wrong + ", when the leader changes", atMost(0), number, wrongFlips("failover")},
+	}
+}
+
+// scheduleGoals has a limit for the p99 of the lag that a user does not notice: the times of schedules are full minutes,
+// and a start of a Pod takes several seconds. By design, a start or a stop is one write to the workload and one event.
+func scheduleGoals() []goal {
+	const kase, due = "2000", "2,000 Deployments are due in the same second"
+	value := func(key string) measurement { return typical("schedules", kase, key) }
+	return []goal{
+		{"p99 of the lag, " + due, atMost(10), duration, value("lag_p99_seconds")},
+		{
+			"Deployments scaled per second, operator / minimal client", atLeast(0.8), number,
+			ratio("schedules", "minimal client", 1, "lag_max_seconds", "", kase),
+		},
+		{"writes to Deployments, " + due, atMost(2000), number, value("writes_deployments")},
+		{"writes with events, " + due, atMost(4000), number, value("writes")},
 	}
 }
 
