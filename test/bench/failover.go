@@ -18,12 +18,13 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// failover measures how late flips are when the leader ends. The operator runs with the leader election and the shutdown
-// delay of config/manager. A case is a size and what happens to the leader:
+// failover measures how late flips are when the leader ends. The operator has the leader election and the shutdown delay
+// of config/manager. A case is a size and what happens to the leader:
 //   - SIGTERM, SIGKILL: the leader receives the signal, and a second replica takes over.
 //   - crash: the leader is the only replica and receives SIGKILL. It starts again at once in the same Pod.
 //
-// Values of a round. They describe the flips between an end of the leader and the next one:
+// Values of a round. They describe the flips that were due after the end of a leader, and happened before the end of the
+// next one:
 //   - flips, lateness_…: as in lateness
 //
 // Values of all rounds. The case is only the size:
@@ -168,7 +169,7 @@ func (f *replicas) recordRounds(flips []flip) error {
 		}
 		var after []flip
 		for _, flip := range flips {
-			if !flip.heard.Before(failure.at) && flip.heard.Before(end) {
+			if !flip.Due.Before(failure.at) && flip.heard.Before(end) {
 				after = append(after, flip)
 			}
 		}

@@ -122,8 +122,8 @@ func failoverGoals() []goal {
 	}
 }
 
-// scheduleGoals has a limit for the p99 of the lag that a user does not notice: the times of schedules are full minutes,
-// and a start of a Pod takes several seconds. By design, a start or a stop is one write to the workload and one event.
+// scheduleGoals limits the lag to ten seconds. Users do not notice this lag, because the times of schedules are full
+// minutes. By design, a start or a stop is one write to the workload and one event.
 func scheduleGoals() []goal {
 	const kase, due = "2000", "2,000 Deployments are due in the same second"
 	value := func(key string) measurement { return typical("schedules", kase, key) }

@@ -137,8 +137,9 @@ func (s *scaling) restart(ctx context.Context) (err error) {
 type scalingTurn struct {
 	subject  string
 	group    string
-	replicas int32                                                  // after the turn
-	scale    func(ctx context.Context) (start time.Time, err error) // returns the time from which the lag counts
+	replicas int32 // after the turn
+	// scale returns the time from which the lag counts.
+	scale func(ctx context.Context) (start time.Time, err error)
 }
 
 func (s *scaling) operatorTurn(ctx context.Context, round int) error {
@@ -153,20 +154,21 @@ func (s *scaling) operatorTurn(ctx context.Context, round int) error {
 	if err := s.restart(ctx); err != nil {
 		return err
 	}
-	return s.measure(ctx, round, scalingTurn{s.ours.name, scheduled, replicas, func(ctx context.Context) (time.Time, error) {
+	awaitDue := func(ctx context.Context) (time.Time, error) {
 		wait := time.Until(due)
 		if wait < 0 {
-			return due, fmt.Errorf("the measurement was ready %s after the due time", -wait)
+			return due, fmt.Errorf("the operator was ready %s after the due time", -wait)
 		}
 		return due, pause(ctx, wait)
-	}})
+	}
+	return s.measure(ctx, round, scalingTurn{s.ours.name, scheduled, replicas, awaitDue})
 }
 
 func (s *scaling) minimalTurn(ctx context.Context, round int) error {
-	const workers = 16 // of the operator for Deployments
+	const workers = 16 // as in the operator
 	replicas := int32(1 - round%2)
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
-	return s.measure(ctx, round, scalingTurn{"minimal client", unscheduled, replicas, func(ctx context.Context) (time.Time, error) {
+	patchAll := func(ctx context.Context) (time.Time, error) {
 		start := time.Now()
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(workers)
@@ -178,7 +180,8 @@ func (s *scaling) minimalTurn(ctx context.Context, round int) error {
 			})
 		}
 		return start, group.Wait()
-	}})
+	}
+	return s.measure(ctx, round, scalingTurn{"minimal client", unscheduled, replicas, patchAll})
 }
 
 // measure records a turn. All processes must be idle before.
