@@ -18,13 +18,13 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
-// failover measures how late flips are when the leader ends. The operator has the leader election and the shutdown delay
-// of config/manager. A case is a size and what happens to the leader:
+// failover measures how late flips are when the leader ends. The leader election and the shutdown delay are the same as
+// in config/manager. A case is a size and what happens to the leader:
 //   - SIGTERM, SIGKILL: the leader receives the signal, and a second replica takes over.
 //   - crash: the leader is the only replica and receives SIGKILL. It starts again at once in the same Pod.
 //
-// Values of a round. They describe the flips that were due after the end of a leader, and happened before the end of the
-// next one:
+// Values of a round. They describe the flips that were due after the end of a leader, and happened before the next
+// leader ended:
 //   - flips, lateness_…: as in lateness
 //
 // Values of all rounds. The case is only the size:

@@ -26,13 +26,13 @@ import (
 )
 
 // schedules measures how fast the operator stops and starts Deployments that are due in the same second. In each round,
-// a minimal client scales the same number of other Deployments. It sends one patch for each, with the operator's number
-// of workers. In both turns, the operator and this program decode all watch events of the scaled Deployments. A case is
-// a number of Deployments. Stops and starts alternate.
+// a minimal client scales the same number of other Deployments. It has as many workers as the operator, and sends one
+// patch for each Deployment. In both turns, the operator and this program decode all watch events of the Deployments. A
+// case is a number of Deployments. Stops and starts alternate.
 //
 // Values of a round:
-//   - lag_p50_seconds, lag_p99_seconds, lag_max_seconds: from the due time until the watch event shows the new replicas;
-//     for the minimal client, from the first patch; p99 only with 1,000 Deployments or more
+//   - lag_p50_seconds, lag_p99_seconds, lag_max_seconds: from the due time until the watch event shows the new number
+//     of replicas; for the minimal client, from the first patch; p99 only with 1,000 Deployments or more
 //   - writes_deployments, writes_events: the write requests of all clients
 //   - cpu_apiserver_seconds: the CPU time of kube-apiserver, with the time for the events
 //   - writes, requests, cpu_seconds: as in large; only for the operator
@@ -184,7 +184,7 @@ func (s *scaling) minimalTurn(ctx context.Context, round int) error {
 	return s.measure(ctx, round, scalingTurn{"minimal client", unscheduled, replicas, patchAll})
 }
 
-// measure records a turn. All processes must be idle before.
+// measure records a turn. At first, the watch sends all Deployments of the group. This does not count.
 func (s *scaling) measure(ctx context.Context, round int, t scalingTurn) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
@@ -199,6 +199,9 @@ func (s *scaling) measure(ctx context.Context, round int, t scalingTurn) error {
 		scaled, err = awaitScaled(watcher.ResultChan(), t.replicas, s.n)
 		return err
 	})
+	if err := awaitQuiet(ctx, s.env); err != nil {
+		return err
+	}
 	before, err := s.usage(ctx, t.subject)
 	if err != nil {
 		return err
