@@ -12,16 +12,19 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"container.training/useless/hack/cluster"
 )
 
-// failover measures how late flips are when the leader ends. Two replicas run with the leader election and the shutdown
-// delay of config/manager. After the leader has ended, a new replica starts. A case is a size and the signal to the
-// leader, SIGTERM or SIGKILL.
+// failover measures how late flips are when the leader ends. The leader election and the shutdown delay are the same as
+// in config/manager. A case is a size and what happens to the leader:
+//   - SIGTERM, SIGKILL: the leader receives the signal, and a second replica takes over.
+//   - crash: the leader is the only replica and receives SIGKILL. It starts again at once in the same Pod.
 //
-// Values of a round. They describe the flips between a signal and the next signal:
+// Values of a round. They describe the flips that were due after the end of a leader, and happened before the next
+// leader ended:
 //   - flips, lateness_…: as in flips
 //
 // Values of all rounds. The case is only the size:
@@ -37,7 +40,7 @@ func failover(ctx context.Context, b *bench) (err error) {
 	if err := f.env.populate(ctx, s); err != nil {
 		return err
 	}
-	if f.leader, err = f.add(ctx); err != nil {
+	if f.leader, err = f.startPod(ctx); err != nil {
 		return err
 	}
 	if err := f.env.awaitConverged(ctx, s); err != nil {
@@ -61,23 +64,26 @@ type replicas struct {
 
 	env      *environment
 	size     size
+	pod      types.UID // of the replica that was started last
+	started  int       // number of started processes
 	leader   *process
-	started  int
 	failures []failure
 }
 
-// A failure is a signal to the leader.
+// A failure is the end of a leader.
 type failure struct {
-	signal string
-	at     time.Time
+	cause string
+	at    time.Time
 }
+
+// crash is the cause of a failure without a second replica. The other causes are names of signals.
+const crash = "crash"
 
 // endLeaders ends one leader after the other while users turn up 20 Switches per second. It returns all flips.
 func (f *replicas) endLeaders(ctx context.Context, u *users) (flips []flip, err error) {
-	signals := slices.Repeat([]syscall.Signal{syscall.SIGTERM}, 5)
-	signals = append(signals, syscall.SIGKILL, syscall.SIGKILL)
+	causes := slices.Repeat([]string{"SIGTERM", crash, "SIGKILL"}, 5)
 	if f.quick {
-		signals = signals[:1]
+		causes = causes[:1]
 	}
 	until := make(chan struct{})
 	group, ctx := errgroup.WithContext(ctx)
@@ -87,9 +93,9 @@ func (f *replicas) endLeaders(ctx context.Context, u *users) (flips []flip, err 
 	})
 	group.Go(func() error {
 		defer close(until)
-		for _, signal := range signals {
-			if err := f.endLeader(ctx, signal); err != nil {
-				return err
+		for _, cause := range causes {
+			if err := f.endLeader(ctx, cause); err != nil {
+				return fmt.Errorf("%s: %w", cause, err)
 			}
 		}
 		return nil
@@ -98,41 +104,58 @@ func (f *replicas) endLeaders(ctx context.Context, u *users) (flips []flip, err 
 	return flips, err
 }
 
-// add starts a replica and waits until it is ready.
-func (f *replicas) add(ctx context.Context) (*process, error) {
-	f.started++
-	name := fmt.Sprintf("%s-%d", f.ours.name, f.started)
-	p, err := f.env.startManager(name, "--leader-elect", "--shutdown-delay=3s")
+// startPod starts a replica in a new Pod, and waits until it is ready.
+func (f *replicas) startPod(ctx context.Context) (*process, error) {
+	f.pod = uuid.NewUUID()
+	p, err := f.startContainer()
 	if err != nil {
 		return nil, err
 	}
 	return p, p.awaitReady(ctx)
 }
 
-// endLeader starts a second replica, sends a signal to the leader, and waits until the second replica leads.
-func (f *replicas) endLeader(ctx context.Context, signal syscall.Signal) error {
+// startContainer starts a process in the last Pod.
+func (f *replicas) startContainer() (*process, error) {
+	f.started++
+	name := fmt.Sprintf("%s-%d", f.ours.name, f.started)
+	return f.env.startManager(name, "--leader-elect", "--shutdown-delay=3s", "--pod-uid="+string(f.pod))
+}
+
+// endLeader ends the leader, and waits until another process leads.
+func (f *replicas) endLeader(ctx context.Context, cause string) (err error) {
 	const calm = 6 * time.Second // longer than the flip delay
-	standby, err := f.add(ctx)
-	if err != nil {
-		return err
+	calmed := time.Now().Add(calm)
+	var next *process
+	if cause != crash {
+		if next, err = f.startPod(ctx); err != nil {
+			return err
+		}
 	}
-	if err := pause(ctx, calm); err != nil {
+	if err := pause(ctx, time.Until(calmed)); err != nil {
 		return err
 	}
 	start := time.Now()
-	f.failures = append(f.failures, failure{unix.SignalName(signal), start})
-	if err := f.leader.Signal(signal); err != nil {
+	f.failures = append(f.failures, failure{cause, start})
+	if cause == "SIGTERM" {
+		err = f.leader.Signal(syscall.SIGTERM)
+	} else {
+		f.leader.Kill()
+	}
+	if cause == crash {
+		next, err = f.startContainer()
+	}
+	if err != nil {
 		return err
 	}
-	f.leader = standby
-	err = cluster.Await(ctx, []*cluster.Process{standby.Process}, func(ctx context.Context) error {
-		leads, err := standby.metric(ctx, "leader_election_master_status", nil)
+	f.leader = next
+	err = cluster.Await(ctx, []*cluster.Process{next.Process}, func(ctx context.Context) error {
+		leads, err := next.metric(ctx, "leader_election_master_status", nil)
 		if err == nil && leads == 0 {
-			err = errors.New("the second replica does not lead")
+			err = errors.New("the next process does not lead")
 		}
 		return err
 	})
-	f.log("%s: %s: the other replica leads after %.1fs", f.size, unix.SignalName(signal), time.Since(start).Seconds())
+	f.log("%s: %s: the next process leads after %.1fs", f.size, cause, time.Since(start).Seconds())
 	return err
 }
 
@@ -146,16 +169,16 @@ func (f *replicas) recordRounds(flips []flip) error {
 		}
 		var after []flip
 		for _, flip := range flips {
-			if !flip.heard.Before(failure.at) && flip.heard.Before(end) {
+			if !flip.Due.Before(failure.at) && flip.heard.Before(end) {
 				after = append(after, flip)
 			}
 		}
 		if len(after) == 0 {
-			return fmt.Errorf("no flip after %s number %d", failure.signal, i+1)
+			return fmt.Errorf("no flip after %s number %d", failure.cause, i+1)
 		}
-		rounds[failure.signal]++
+		rounds[failure.cause]++
 		record := Record{
-			Case: fmt.Sprintf("%s, %s", f.size, failure.signal), Subject: f.ours.name, Round: rounds[failure.signal],
+			Case: fmt.Sprintf("%s, %s", f.size, failure.cause), Subject: f.ours.name, Round: rounds[failure.cause],
 			Values: map[string]float64{"flips": float64(len(after))},
 		}
 		addLateness(record.Values, after)

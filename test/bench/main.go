@@ -104,7 +104,10 @@ type experiment struct {
 // experiments returns all experiments. If comparing is true, it returns only the experiments that can compare
 // revisions.
 func experiments(comparing bool) []experiment {
-	all := []experiment{{"flips", measureFlips}, {"convergence", convergence}, {"large", large}, {"failover", failover}}
+	all := []experiment{
+		{"flips", measureFlips}, {"convergence", convergence}, {"large", large}, {"failover", failover},
+		{"schedules", schedules},
+	}
 	if comparing {
 		return all[:3]
 	}
@@ -123,8 +126,8 @@ func measure(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.out, "out", "bin/bench", "folder for the results")
 	flags.BoolVar(&o.quick, "quick", false, "run fewer and smaller measurements")
-	flags.StringVar(&o.only, "only", "", "run one experiment: flips, convergence, large or failover")
-	flags.StringVar(&o.base, "base", "", "compare with the operator of this commit; without failover")
+	flags.StringVar(&o.only, "only", "", "run one experiment: flips, convergence, large, failover or schedules")
+	flags.StringVar(&o.base, "base", "", "compare with the operator of this commit; without failover and schedules")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

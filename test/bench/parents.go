@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"container.training/useless/api/useless/v1beta1"
 )
@@ -39,12 +40,19 @@ func nameOf(i int) string { return fmt.Sprintf("machine-%05d", i) }
 
 // populate creates Machines without Switches.
 func (e *environment) populate(ctx context.Context, s size) error {
+	return e.createAll(ctx, s.machines, func(name string) client.Object {
+		m := &v1beta1.Machine{Spec: v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: int32(s.switches)}}}
+		m.Namespace, m.Name = metav1.NamespaceDefault, name
+		return m
+	})
+}
+
+// createAll creates n objects.
+func (e *environment) createAll(ctx context.Context, n int, object func(name string) client.Object) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(32)
-	for i := range s.machines {
-		m := &v1beta1.Machine{Spec: v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: int32(s.switches)}}}
-		m.Namespace, m.Name = metav1.NamespaceDefault, nameOf(i)
-		group.Go(func() error { return e.admin.Create(ctx, m) })
+	for i := range n {
+		group.Go(func() error { return e.admin.Create(ctx, object(nameOf(i))) })
 	}
 	return group.Wait()
 }
