@@ -40,15 +40,14 @@ func peakMemory(p *cluster.Process) (float64, error) {
 	return float64(status.VmHWM), err
 }
 
-// writes returns the number of write requests that the API server has answered, from all clients. It counts only
-// requests for Machines, Switches and events.
-func (e *environment) writes(ctx context.Context) (sum float64, err error) {
+// writes returns the number of write requests for the resources that the API server has answered, from all clients.
+func (e *environment) writes(ctx context.Context, resources ...string) (sum float64, err error) {
 	data, err := e.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
 		return 0, err
 	}
 	return sumOf(string(data), "apiserver_request_total", func(labels prometheus.Labels) bool {
-		return slices.Contains([]string{"machines", "switches", "events"}, labels["resource"]) &&
+		return slices.Contains(resources, labels["resource"]) &&
 			!slices.Contains([]string{"GET", "LIST", "WATCH"}, labels["verb"])
 	})
 }

@@ -92,12 +92,26 @@ func (e *environment) populate(ctx context.Context, k kind, s size) error {
 	return group.Wait()
 }
 
-// atRest measures each revision in each round. Each revision has its own environment. Before the first round, its
-// operator creates the Switches of all Machines. Then atRest waits until the operators have nothing left to do.
-func (b *bench) atRest(
-	ctx context.Context, s size, rounds int, measure func(e *environment, round int) error,
-) (err error) {
+// atRest measures each revision in each round. Before the first round, the operator of the revision creates the
+// Switches of all Machines.
+func (b *bench) atRest(ctx context.Context, s size, rounds int, measure func(e *environment, round int) error) error {
 	b.log("%s: preparing", s)
+	return b.inTurns(ctx, rounds, func(e *environment) error {
+		if err := e.populate(ctx, machines, s); err != nil {
+			return err
+		}
+		if _, err := e.startManager(e.rev.name); err != nil {
+			return err
+		}
+		return e.awaitConverged(ctx, machines, s)
+	}, measure)
+}
+
+// inTurns measures each revision in each round. Each revision has its own environment. Before the first round, inTurns
+// prepares all environments and waits until they have nothing left to do.
+func (b *bench) inTurns(
+	ctx context.Context, rounds int, prepare func(*environment) error, measure func(e *environment, round int) error,
+) (err error) {
 	var environments []*environment
 	defer func() {
 		for _, e := range environments {
@@ -110,13 +124,7 @@ func (b *bench) atRest(
 			return err
 		}
 		environments = append(environments, e)
-		if err := e.populate(ctx, machines, s); err != nil {
-			return err
-		}
-		if _, err := e.startManager(rev.name); err != nil {
-			return err
-		}
-		if err := e.awaitConverged(ctx, machines, s); err != nil {
+		if err := prepare(e); err != nil {
 			return err
 		}
 	}
