@@ -150,7 +150,7 @@ func (e *environment) multiply(ctx context.Context, p *prototype, first, last in
 	// The garbage collector requests each owner that it does not know, at most 20 per second. So it must see the
 	// Machines before their Switches.
 	for _, pairs := range [][]etcdPair{p.machine, p.switches} {
-		if err := e.writeCopies(ctx, p, pairs, first, last); err != nil {
+		if err := e.writeCopies(ctx, p, pairs, first, last, 100); err != nil { // etcd allows 128
 			return err
 		}
 		if err := awaitQuiet(ctx, e); err != nil {
@@ -160,25 +160,26 @@ func (e *environment) multiply(ctx context.Context, p *prototype, first, last in
 	return nil
 }
 
-// touch changes a label of all Machines except the first one.
+// touch changes a label of all Machines except the first one. Each change has its own revision, as a change by a client
+// has. Otherwise a watch that the API server ends in the middle of a revision would lose the rest of the revision.
 func (e *environment) touch(ctx context.Context, p *prototype, machines int, value string) error {
-	return e.writeCopies(ctx, p, p.machine, 1, machines, unmarked, fmt.Sprintf(`"%s":"%s"`, mark, value))
+	return e.writeCopies(ctx, p, p.machine, 1, machines, 1, unmarked, fmt.Sprintf(`"%s":"%s"`, mark, value))
 }
 
-// writeCopies writes copies of the pairs into etcd.
+// writeCopies writes copies of the pairs into etcd. A transaction writes at most the given number of pairs.
 func (e *environment) writeCopies(
-	ctx context.Context, p *prototype, pairs []etcdPair, first, last int, oldnew ...string,
+	ctx context.Context, p *prototype, pairs []etcdPair, first, last, pairsPerTxn int, oldnew ...string,
 ) error {
-	const block, operations = 100, 100 // etcd allows 128 operations in a transaction
+	const block = 100 // Machines
 	group, limited := errgroup.WithContext(ctx)
-	group.SetLimit(8)
+	group.SetLimit(32)
 	for from := max(first, 1); from < last; from += block {
 		group.Go(func() error {
 			var copies []etcdPair
 			for i := from; i < min(from+block, last); i++ {
 				copies = append(copies, p.copyOf(pairs, i, oldnew...)...)
 			}
-			for some := range slices.Chunk(copies, operations) {
+			for some := range slices.Chunk(copies, pairsPerTxn) {
 				if err := e.put(limited, some); err != nil {
 					return err
 				}

@@ -48,11 +48,13 @@ func large(ctx context.Context, b *bench) error {
 		if err := e.quiesce(ctx); err != nil {
 			return err
 		}
-		if _, err := b.restart(ctx, e, s, Record{Case: "start", Round: round}); err != nil {
-			return err
+		_, r, err := b.restart(ctx, e, s)
+		if err == nil {
+			r.Case, r.Round = "start", round
+			err = b.record(r)
 		}
-		if b.base != nil || round < rounds {
-			return nil
+		if err != nil || b.base != nil || round < rounds {
+			return err
 		}
 		p, err := b.startsWithUsers(ctx, e, s, rounds)
 		if err != nil {
@@ -68,49 +70,48 @@ func (e *environment) quiesce(ctx context.Context) error {
 	return awaitQuiet(ctx, e)
 }
 
-// restart starts the operator as it is installed, with its webhooks and leader election, and waits until it has
-// reconciled every Machine. It adds values to the record:
+// restart starts the operator with webhooks and leader election, as in config/manager, and waits until it has
+// reconciled every Machine. It returns a record without its case and round. Values:
 //   - seconds: from the start until the operator has reconciled all Machines
 //   - cached_seconds: from the start until the first reconcile, which is after the caches are filled
 //   - peak_bytes: the maximum resident memory of the operator
+//   - cgroup_peak_bytes: the maximum memory of the operator's cgroup; the text "cgroup" is the reason if there is none
 //   - cpu_seconds, apiserver_cpu_seconds: the CPU time of the operator and of kube-apiserver
 //   - received_bytes: what the operator has read, almost all of it from kube-apiserver
 //   - writes: the write requests of all clients for Machines and Switches
 //   - events: the write requests for events; the leader election emits one
-func (b *bench) restart(ctx context.Context, e *environment, s size, r Record) (*process, error) {
+func (b *bench) restart(ctx context.Context, e *environment, s size) (p *process, r Record, err error) {
 	before, err := e.costs(ctx)
 	if err != nil {
-		return nil, err
+		return nil, r, err
 	}
 	start := time.Now()
 	// The new process belongs to the same Pod as its predecessor, so it takes the Lease of the Pod at once.
 	pod := "--pod-uid=" + filepath.Base(e.plane.Dir)
-	p, err := e.startManager(e.rev.name, "--webhooks", "--leader-elect", pod)
-	if err != nil {
-		return nil, err
+	if p, err = e.startManager(e.rev.name, "--webhooks", "--leader-elect", pod); err != nil {
+		return nil, r, err
 	}
+	addPeak := p.limitMemory(e.memoryLimit * containerLimit / installedLimit)
 	if err := p.awaitReconciles(ctx, 1); err != nil {
-		return nil, err
+		return nil, r, err
 	}
-	cached := time.Since(start)
+	cached := time.Since(start).Seconds()
 	if err := p.awaitReconciles(ctx, s.machines); err != nil {
-		return nil, err
+		return nil, r, err
 	}
 	seconds := time.Since(start).Seconds()
+	r.Subject = e.rev.name
 	if r.Values, err = e.costs(ctx); err != nil {
-		return nil, err
+		return nil, r, err
 	}
 	subtract(r.Values, before)
-	r.Values["cached_seconds"], r.Values["seconds"] = cached.Seconds(), seconds
-	if err := p.addUse(r.Values); err != nil {
-		return nil, err
-	}
-	b.log("%s: %s of %s took %.1fs, %.1fs to fill the caches; CPU time %.1fs, kube-apiserver %.1fs; "+
-		"%.0f writes, %.0f MiB of memory, %.0f MiB received", s, r.Case, e.rev.name, seconds, cached.Seconds(),
-		r.Values["cpu_seconds"], r.Values["apiserver_cpu_seconds"], r.Values["writes"],
-		r.Values["peak_bytes"]/(1<<20), r.Values["received_bytes"]/(1<<20))
-	r.Subject = e.rev.name
-	return p, b.record(r)
+	r.Values["cached_seconds"], r.Values["seconds"] = cached, seconds
+	err = errors.Join(p.addUse(r.Values), addPeak(&r))
+	b.log("%s: a start of %s took %.1fs, %.1fs to fill the caches; CPU time %.1fs, kube-apiserver %.1fs; "+
+		"%.0f writes, %.0f MiB of memory, %.1f MiB received", s, e.rev.name, seconds, cached, r.Values["cpu_seconds"],
+		r.Values["apiserver_cpu_seconds"], r.Values["writes"], r.Values["peak_bytes"]/(1<<20),
+		r.Values["received_bytes"]/(1<<20))
+	return p, r, err
 }
 
 // costs returns the write requests and the CPU time of kube-apiserver until now.
@@ -173,8 +174,12 @@ func (b *bench) startsWithUsers(ctx context.Context, e *environment, s size, rou
 		group.Go(func() error { return t.run(ctx, started, time.Second/perSecond) })
 		group.Go(func() (err error) {
 			defer close(started)
-			p, err = b.restart(ctx, e, s, Record{Case: "start with users", Round: round})
-			return err
+			var r Record
+			if p, r, err = b.restart(ctx, e, s); err != nil {
+				return err
+			}
+			r.Case, r.Round = "start with users", round
+			return b.record(r)
 		})
 		if err := group.Wait(); err != nil {
 			return nil, err

@@ -102,14 +102,18 @@ type experiment struct {
 	run  func(ctx context.Context, b *bench) error
 }
 
-// experiments returns all experiments. If comparing is true, it returns only the experiments that can compare
-// revisions.
-func experiments(comparing bool) []experiment {
-	all := []experiment{{"lateness", lateness}, {"convergence", convergence}, {"large", large}, {"failover", failover}}
-	if comparing {
-		return all[:3]
+// experiments returns the experiment with a name, or all experiments except big. If comparing is true, it returns only
+// experiments that can compare revisions.
+func experiments(only string, comparing bool) []experiment {
+	all := []experiment{
+		{"lateness", lateness}, {"convergence", convergence}, {"large", large}, {"failover", failover}, {"big", big},
 	}
-	return all
+	if comparing {
+		all = all[:3]
+	}
+	return slices.DeleteFunc(all, func(e experiment) bool {
+		return only == "" && e.name == "big" || only != "" && e.name != only
+	})
 }
 
 type options struct {
@@ -124,14 +128,12 @@ func measure(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.out, "out", "bin/bench", "folder for the results")
 	flags.BoolVar(&o.quick, "quick", false, "run fewer and smaller measurements")
-	flags.StringVar(&o.only, "only", "", "run one experiment: lateness, convergence, large or failover")
-	flags.StringVar(&o.base, "base", "", "compare with the operator of this commit; without failover")
+	flags.StringVar(&o.only, "only", "", "run one experiment: lateness, convergence, large, failover or big")
+	flags.StringVar(&o.base, "base", "", "compare with the operator of this commit; without failover and big")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	selected := slices.DeleteFunc(experiments(o.base != ""), func(e experiment) bool {
-		return o.only != "" && o.only != e.name
-	})
+	selected := experiments(o.only, o.base != "")
 	if len(selected) == 0 {
 		return fmt.Errorf("invalid value %q for flag -only: the experiment does not exist, or cannot compare revisions", o.only)
 	}

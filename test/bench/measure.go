@@ -40,6 +40,16 @@ func peakMemory(p *cluster.Process) (float64, error) {
 	return float64(status.VmHWM), err
 }
 
+// residentMemory returns the resident memory of a process, in bytes.
+func residentMemory(p *cluster.Process) (float64, error) {
+	proc, err := procfs.NewProc(p.PID())
+	if err != nil {
+		return 0, err
+	}
+	stat, err := proc.Stat()
+	return float64(stat.ResidentMemory()), err
+}
+
 // writes returns the number of write requests for the resources that the API server has answered, from all clients.
 func (e *environment) writes(ctx context.Context, resources ...string) (sum float64, err error) {
 	data, err := e.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
