@@ -56,7 +56,7 @@ func large(ctx context.Context, b *bench) error {
 		if err != nil || b.base != nil || round < rounds {
 			return err
 		}
-		p, err := b.startsWithUsers(ctx, e, s, rounds)
+		p, err := b.startsWithUsers(ctx, e, s, (rounds+1)/2)
 		if err != nil {
 			return err
 		}
