@@ -240,9 +240,7 @@ func (r *runner) measure(ctx context.Context, turn time.Duration) (map[string]fl
 	if err != nil {
 		return nil, err
 	}
-	for name := range before {
-		values[name] -= before[name]
-	}
+	subtract(values, before)
 	values["seconds"], values["children"] = seconds, float64(r.done-from)
 	return values, nil
 }

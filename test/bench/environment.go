@@ -22,6 +22,9 @@ import (
 	"container.training/useless/hack/cluster"
 )
 
+// installedLimit and containerLimit are GOMEMLIMIT and the container's memory limit in config/manager, in bytes.
+const installedLimit, containerLimit = 200 << 20, 256 << 20
+
 // An environment is a control plane with the CustomResourceDefinitions, permissions and webhooks of a revision. Its
 // etcd uses fsync.
 type environment struct {
@@ -33,6 +36,8 @@ type environment struct {
 	port  int    // port of the webhooks
 	certs string // folder of the webhooks' certificate
 
+	memoryLimit int // GOMEMLIMIT in bytes
+
 	processes []*cluster.Process // processes other than the control plane's
 }
 
@@ -43,7 +48,7 @@ func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revisio
 	if err != nil {
 		return nil, err
 	}
-	e := &environment{rev: rev}
+	e := &environment{rev: rev, memoryLimit: installedLimit}
 	if e.port, err = cluster.FreePort(); err != nil {
 		return nil, err
 	}
@@ -138,7 +143,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 func (e *environment) run(name, path string, args ...string) (*process, error) {
 	p, err := cluster.StartProcess(cluster.Command{
 		Name: name, Path: path, Args: args, Dir: e.plane.Dir, Log: filepath.Join(e.plane.Dir, name+".log"),
-		Env: []string{"GOMEMLIMIT=200MiB"}, // as in config/manager
+		Env: []string{fmt.Sprintf("GOMEMLIMIT=%d", e.memoryLimit)}, // as in config/manager
 	})
 	if err == nil {
 		e.processes = append(e.processes, p)

@@ -196,39 +196,22 @@ func (l *load) usage(ctx context.Context, runner *runner) (values map[string]flo
 		return nil, err
 	}
 	values, err = runner.usage(ctx)
-	for name := range values {
-		values[name] -= before[name]
-	}
+	subtract(values, before)
 	return values, err
 }
 
-// usage returns the CPU times since the starts of the processes, and an operator's writes.
-func (r *runner) usage(ctx context.Context) (values map[string]float64, err error) {
-	values = map[string]float64{}
-	if r.process.metrics != "" {
-		activity, err := r.process.activity(ctx)
-		if err != nil {
-			return nil, err
-		}
-		values["writes"] = activity["writes"]
+// usage returns the use of resources since the starts of the processes.
+func (r *runner) usage(ctx context.Context) (map[string]float64, error) {
+	values, err := r.env.usage(ctx, r.process)
+	if err != nil {
+		return nil, err
 	}
 	self, err := procfs.Self()
 	if err != nil {
 		return nil, err
 	}
 	stat, err := self.Stat()
-	if err != nil {
-		return nil, err
-	}
 	values["cpu_bench_seconds"] = stat.CPUTime()
-	if values["cpu_subject_seconds"], err = cpuSeconds(r.process.Process); err != nil {
-		return nil, err
-	}
-	for _, p := range r.env.plane.Processes() {
-		if p.Name() == "kube-apiserver" {
-			values["cpu_apiserver_seconds"], err = cpuSeconds(p)
-		}
-	}
 	return values, err
 }
 

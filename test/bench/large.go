@@ -6,74 +6,275 @@ package main
 import (
 	"context"
 	"errors"
-	"net/http"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
+
+	"container.training/useless/api/useless/v1beta1"
+	"container.training/useless/client/versioned"
 )
 
-// large measures the operator with the largest number of Machines. It measures restarts, and the activity at rest after
-// the last restart. With a base, the two revisions take turns, with more restarts and fewer Machines. The activity at
-// rest is then not measured.
+// large measures the operator with 100,000 Switches that have all been turned down before: starts, starts while users
+// turn Switches up, and the activity at rest after the last start. With a base, the two revisions take turns, with more
+// starts and fewer Machines. Only the starts without users are then measured.
 func large(ctx context.Context, b *bench) error {
-	rounds, rest := 5, 10*time.Minute
-	if b.quick {
-		rest = 15 * time.Second
-	} else if b.base != nil {
+	s, rounds, rest := b.large(), 5, 4*time.Minute
+	if b.base != nil && !b.quick {
 		rounds = 15
+	} else if b.base == nil && b.quick {
+		rounds, rest = 2, 15*time.Second
 	}
-	return b.atRest(ctx, b.large(), rounds, func(e *environment, round int) error {
-		e.killProcesses()
-		p, err := b.restart(ctx, e, round)
+	b.log("%s: preparing", s)
+	prepare := func(e *environment) error {
+		p, err := e.newPrototype(ctx, s.switches)
+		if err != nil {
+			return err
+		}
+		return e.multiply(ctx, p, 1, s.machines)
+	}
+	return b.inTurns(ctx, rounds, prepare, func(e *environment, round int) error {
+		if err := e.quiesce(ctx); err != nil {
+			return err
+		}
+		_, r, err := b.restart(ctx, e, s)
+		if err == nil {
+			r.Case, r.Round = "start", round
+			err = b.record(r)
+		}
 		if err != nil || b.base != nil || round < rounds {
 			return err
 		}
-		return errors.Join(awaitQuiet(ctx, e), b.rest(ctx, p, rest))
+		p, err := b.startsWithUsers(ctx, e, s, (rounds+1)/2)
+		if err != nil {
+			return err
+		}
+		return b.rest(ctx, e, s, p, rest)
 	})
 }
 
-// restart starts the operator with its webhooks and waits until it has reconciled every Machine.
-//
-// Values:
-//   - seconds: from the start until the operator has reconciled all Machines
-//   - peak_bytes: the maximum resident memory of the operator
-//   - writes: the write requests of all clients for Machines, Switches and events
-func (b *bench) restart(ctx context.Context, e *environment, round int) (*process, error) {
-	before, err := e.writes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	start := time.Now()
-	p, err := e.startManager(e.rev.name, "--webhooks")
-	if err != nil {
-		return nil, err
-	}
-	if err := p.awaitReconciles(ctx, b.large().machines); err != nil {
-		return nil, err
-	}
-	values := map[string]float64{"seconds": time.Since(start).Seconds()}
-	if values["peak_bytes"], err = peakMemory(p.Process); err != nil {
-		return nil, err
-	}
-	after, err := e.writes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	values["writes"] = after - before
-	b.log("%s: a restart of %s took %.1fs, %.0f writes and at most %.0f MiB of memory", b.large(), e.rev.name,
-		values["seconds"], values["writes"], values["peak_bytes"]/(1<<20))
-	return p, b.record(Record{Case: "start", Subject: e.rev.name, Round: round, Values: values})
+// quiesce ends the operator and waits until the control plane is almost idle.
+func (e *environment) quiesce(ctx context.Context) error {
+	e.killProcesses()
+	return awaitQuiet(ctx, e)
 }
 
-// rest records the operator's activity while nothing changes, as experiment "idle".
+// restart starts the operator with webhooks and leader election, as in config/manager, and waits until it has
+// reconciled every Machine. It returns a record without its case and round. Values:
+//   - seconds: from the start until the operator has reconciled all Machines
+//   - cached_seconds: from the start until the first reconcile, which is after the caches are filled
+//   - peak_bytes: the maximum resident memory of the operator
+//   - cgroup_peak_bytes: the maximum memory of the operator's cgroup; the text "cgroup" is the reason if there is none
+//   - cpu_subject_seconds, cpu_apiserver_seconds: the CPU time of the operator and of kube-apiserver
+//   - received_bytes: what the operator has read, almost all of it from kube-apiserver
+//   - writes: the write requests of all clients for Machines and Switches
+//   - events: the write requests for events; the leader election emits one
+func (b *bench) restart(ctx context.Context, e *environment, s size) (p *process, r Record, err error) {
+	before, err := e.costs(ctx)
+	if err != nil {
+		return nil, r, err
+	}
+	start := time.Now()
+	// The new process belongs to the same Pod as its predecessor, so it takes the Lease of the Pod at once.
+	pod := "--pod-uid=" + filepath.Base(e.plane.Dir)
+	if p, err = e.startManager(e.rev.name, "--webhooks", "--leader-elect", pod); err != nil {
+		return nil, r, err
+	}
+	addPeak := p.limitMemory(e.memoryLimit * containerLimit / installedLimit)
+	if err := p.awaitReconciles(ctx, 1); err != nil {
+		return nil, r, err
+	}
+	cached := time.Since(start).Seconds()
+	if err := p.awaitReconciles(ctx, s.machines); err != nil {
+		return nil, r, err
+	}
+	seconds := time.Since(start).Seconds()
+	r.Subject = e.rev.name
+	if r.Values, err = e.costs(ctx); err != nil {
+		return nil, r, err
+	}
+	subtract(r.Values, before)
+	r.Values["cached_seconds"], r.Values["seconds"] = cached, seconds
+	err = errors.Join(p.addUse(r.Values), addPeak(&r))
+	b.log("%s: a start of %s took %.1fs, %.1fs to fill the caches; CPU time %.1fs, kube-apiserver %.1fs; "+
+		"%.0f writes, %.0f MiB of memory, %.1f MiB received", s, e.rev.name, seconds, cached, r.Values["cpu_subject_seconds"],
+		r.Values["cpu_apiserver_seconds"], r.Values["writes"], r.Values["peak_bytes"]/(1<<20),
+		r.Values["received_bytes"]/(1<<20))
+	return p, r, err
+}
+
+// costs returns the write requests and the CPU time of kube-apiserver until now.
+func (e *environment) costs(ctx context.Context) (values map[string]float64, err error) {
+	values = map[string]float64{}
+	if values["cpu_apiserver_seconds"], err = cpuSeconds(e.apiServer()); err != nil {
+		return nil, err
+	}
+	if values["writes"], err = e.writes(ctx, "machines", "switches"); err != nil {
+		return nil, err
+	}
+	values["events"], err = e.writes(ctx, "events")
+	return values, err
+}
+
+// addUse adds what the operator has used since its start.
+func (p *process) addUse(values map[string]float64) (err error) {
+	if values["cpu_subject_seconds"], err = cpuSeconds(p.Process); err != nil {
+		return err
+	}
+	if values["peak_bytes"], err = peakMemory(p.Process); err != nil {
+		return err
+	}
+	proc, err := procfs.NewProc(p.PID())
+	if err != nil {
+		return err
+	}
+	io, err := proc.IO()
+	values["received_bytes"] = float64(io.RChar)
+	return err
+}
+
+// startsWithUsers measures starts while users turn Switches up. It records the time from a user's request until the
+// operator notices the Switch, for all starts together:
+//   - edits, edits_per_second: the number and the rate of the requests
+//   - notice_p50_seconds, notice_max_seconds
+//   - notice_p99_seconds: only with at least 1,000 requests
+func (b *bench) startsWithUsers(ctx context.Context, e *environment, s size, rounds int) (p *process, err error) {
+	const perSecond = 10
+	t := &turns{env: e, size: s, order: rand.New(rand.NewPCG(5, 6)).Perm(s.machines)}
+	for round := 1; round <= rounds; round++ {
+		if err := e.quiesce(ctx); err != nil {
+			return nil, err
+		}
+		started := make(chan struct{})
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return t.run(ctx, started, time.Second/perSecond) })
+		group.Go(func() (err error) {
+			defer close(started)
+			var r Record
+			if p, r, err = b.restart(ctx, e, s); err != nil {
+				return err
+			}
+			r.Case, r.Round = "start with users", round
+			return b.record(r)
+		})
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	values := map[string]float64{
+		"edits": float64(len(t.waits)), "edits_per_second": perSecond,
+		"notice_p50_seconds": percentile(t.waits, 50), "notice_max_seconds": percentile(t.waits, 100),
+	}
+	if len(t.waits) >= 1_000 {
+		values["notice_p99_seconds"] = percentile(t.waits, 99)
+	}
+	b.log("%s: the operator notices %d changes after %.2fs (p50), at most %.2fs",
+		s, len(t.waits), values["notice_p50_seconds"], values["notice_max_seconds"])
+	return p, b.record(Record{Case: "start with users", Subject: e.rev.name, Values: values})
+}
+
+// turns are requests that turn Switches up. Each request is for another Switch.
+type turns struct {
+	env   *environment
+	size  size
+	order []int // numbers of the Machines, in random order
+	n     int   // number of requests
+
+	waits []float64 // seconds until the operator noticed the Switches
+}
+
+// next returns the name of the next Switch. When each Machine had its turn, the second Switch of each Machine follows.
+func (t *turns) next() string {
+	machine, sw := t.order[t.n%t.size.machines], t.n/t.size.machines
+	t.n++
+	return fmt.Sprintf("%s-%d", nameOf(machine), sw%t.size.switches)
+}
+
+// run turns one Switch up in each interval until the channel is closed. Then it waits until all Switches are down.
+func (t *turns) run(ctx context.Context, until <-chan struct{}, interval time.Duration) error {
+	watcher, err := t.watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer watcher.Stop()
+	group, ctx := errgroup.WithContext(ctx)
+	user := &users{env: t.env}
+	pending := map[string]time.Time{} // the times of the requests; zero when the operator has noticed the Switch
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for until != nil || len(pending) > 0 {
+		select {
+		case <-until:
+			until = nil
+			ticker.Stop()
+		case now := <-ticker.C:
+			name := t.next()
+			pending[name] = now
+			group.Go(func() error { return user.turnUp(ctx, name) })
+		case event := <-watcher.ResultChan():
+			sw, ok := event.Object.(*v1beta1.Switch)
+			if !ok {
+				return fmt.Errorf("the watch of Switches ended: %v", event.Object)
+			}
+			t.hear(sw, pending)
+		case <-ctx.Done():
+			return errors.Join(group.Wait(), ctx.Err())
+		case <-time.After(patience):
+			return fmt.Errorf("no Switch has changed for %s, and %d are up", patience, len(pending))
+		}
+	}
+	return group.Wait()
+}
+
+// hear removes a pending Switch that is down again. If the operator has noticed that a Switch is up, hear adds the time
+// since the request to waits.
+func (t *turns) hear(sw *v1beta1.Switch, pending map[string]time.Time) {
+	asked, ok := pending[sw.Name]
+	switch {
+	case !ok:
+	case sw.Spec.Position == v1beta1.PositionDown:
+		delete(pending, sw.Name)
+	case sw.Status.ObservedGeneration == sw.Generation && !asked.IsZero():
+		t.waits = append(t.waits, time.Since(asked).Seconds())
+		pending[sw.Name] = time.Time{}
+	}
+}
+
+// watch returns all changes of Switches from now on. If the API server ends a watch because it considers the client
+// slow, the RetryWatcher continues.
+func (t *turns) watch(ctx context.Context) (watch.Interface, error) {
+	clientset, err := versioned.NewForConfig(t.env.plane.Config)
+	if err != nil {
+		return nil, err
+	}
+	switches := clientset.UselessV1beta1().Switches(metav1.NamespaceAll)
+	list, err := switches.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	return toolswatch.NewRetryWatcherWithContext(
+		ctx, list.ResourceVersion, &cache.ListWatch{WatchFuncWithContext: switches.Watch})
+}
+
+// rest records the operator's activity while nothing changes.
 //
 // Values:
 //   - seconds: the length of the measurement
-//   - writes, requests: from the operator's own metrics
-//   - cpu_seconds: the CPU time of the operator
-//   - cpu_ratio: the share of one core
-func (b *bench) rest(ctx context.Context, p *process, length time.Duration) error {
-	before, err := p.activity(ctx)
+//   - lease_writes: renewals of the operator's Lease
+//   - writes: all other requests of the operator that are not reads
+//   - cpu_ratio, apiserver_cpu_ratio: the shares of one core of the operator and of kube-apiserver
+func (b *bench) rest(ctx context.Context, e *environment, s size, p *process, length time.Duration) error {
+	if err := awaitQuiet(ctx, e); err != nil {
+		return err
+	}
+	before, err := e.activity(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -81,31 +282,29 @@ func (b *bench) rest(ctx context.Context, p *process, length time.Duration) erro
 	if err := pause(ctx, length); err != nil {
 		return err
 	}
-	values, err := p.activity(ctx)
+	values, err := e.activity(ctx, p)
 	if err != nil {
 		return err
 	}
-	for name := range before {
-		values[name] -= before[name]
-	}
+	subtract(values, before)
 	values["seconds"] = time.Since(start).Seconds()
-	values["cpu_ratio"] = values["cpu_seconds"] / values["seconds"]
-	b.log("%s: at rest %.0f writes and %.2f %% of a core", b.large(), values["writes"], 100*values["cpu_ratio"])
-	return b.record(Record{
-		Experiment: "idle", Case: b.large().String(), Subject: b.ours.name, Round: 1, Values: values,
-	})
+	values["cpu_ratio"] = values["cpu_subject_seconds"] / values["seconds"]
+	values["apiserver_cpu_ratio"] = values["cpu_apiserver_seconds"] / values["seconds"]
+	b.log("%s: at rest %.0f writes, %.0f renewals of the Lease, %.2f %% of a core; kube-apiserver %.2f %%", s,
+		values["writes"], values["lease_writes"], 100*values["cpu_ratio"], 100*values["apiserver_cpu_ratio"])
+	return b.record(Record{Case: "rest", Subject: e.rev.name, Round: 1, Values: values})
 }
 
-// activity returns the operator's CPU time, requests and writes since its start.
-func (p *process) activity(ctx context.Context) (values map[string]float64, err error) {
-	values = map[string]float64{}
-	if values["cpu_seconds"], err = cpuSeconds(p.Process); err != nil {
+// activity is usage without the renewals of the Lease among the writes.
+func (e *environment) activity(ctx context.Context, p *process) (map[string]float64, error) {
+	values, err := e.usage(ctx, p)
+	if err != nil {
 		return nil, err
 	}
-	if values["requests"], err = p.metric(ctx, "rest_client_requests_total", nil); err != nil {
-		return nil, err
+	leases, err := e.readEtcd(ctx, "/registry/leases/useless-system/")
+	for _, lease := range leases {
+		values["lease_writes"] += float64(lease.Version)
 	}
-	reads, err := p.metric(ctx, "rest_client_requests_total", prometheus.Labels{"method": http.MethodGet})
-	values["writes"] = values["requests"] - reads
+	values["writes"] -= values["lease_writes"]
 	return values, err
 }

@@ -101,17 +101,19 @@ type experiment struct {
 	run  func(ctx context.Context, b *bench) error
 }
 
-// experiments returns all experiments. If comparing is true, it returns only the experiments that can compare
-// revisions.
-func experiments(comparing bool) []experiment {
+// experiments returns the experiment with a name, or all experiments except big. If comparing is true, it returns only
+// experiments that can compare revisions.
+func experiments(only string, comparing bool) []experiment {
 	all := []experiment{
 		{"flips", measureFlips}, {"convergence", convergence}, {"large", large}, {"failover", failover},
-		{"schedules", schedules},
+		{"schedules", schedules}, {"big", big},
 	}
 	if comparing {
-		return all[:3]
+		all = all[:3]
 	}
-	return all
+	return slices.DeleteFunc(all, func(e experiment) bool {
+		return only == "" && e.name == "big" || only != "" && e.name != only
+	})
 }
 
 type options struct {
@@ -126,14 +128,12 @@ func measure(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.out, "out", "bin/bench", "folder for the results")
 	flags.BoolVar(&o.quick, "quick", false, "run fewer and smaller measurements")
-	flags.StringVar(&o.only, "only", "", "run one experiment: flips, convergence, large, failover or schedules")
-	flags.StringVar(&o.base, "base", "", "compare with the operator of this commit; without failover and schedules")
+	flags.StringVar(&o.only, "only", "", "run one experiment: flips, convergence, large, failover, schedules or big")
+	flags.StringVar(&o.base, "base", "", "compare with the operator of this commit: flips, convergence and large")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	selected := slices.DeleteFunc(experiments(o.base != ""), func(e experiment) bool {
-		return o.only != "" && o.only != e.name
-	})
+	selected := experiments(o.only, o.base != "")
 	if len(selected) == 0 {
 		return fmt.Errorf("invalid value %q for flag -only: the experiment does not exist, or cannot compare revisions", o.only)
 	}

@@ -40,14 +40,50 @@ func peakMemory(p *cluster.Process) (float64, error) {
 	return float64(status.VmHWM), err
 }
 
-// writes returns the number of write requests that the API server has answered, from all clients. It counts only
-// requests for Machines, Switches and events.
-func (e *environment) writes(ctx context.Context) (sum float64, err error) {
-	return e.writesTo(ctx, "machines", "switches", "events")
+// apiServer returns the process of kube-apiserver.
+func (e *environment) apiServer() *cluster.Process {
+	all := e.plane.Processes()
+	return all[slices.IndexFunc(all, func(p *cluster.Process) bool { return p.Name() == "kube-apiserver" })]
 }
 
-// writesTo returns the number of write requests for the resources that the API server has answered, from all clients.
-func (e *environment) writesTo(ctx context.Context, resources ...string) (sum float64, err error) {
+// usage returns the CPU time of a program and of its API server, and the write requests of an operator, since the start
+// of the processes.
+func (e *environment) usage(ctx context.Context, p *process) (values map[string]float64, err error) {
+	values = map[string]float64{}
+	if values["cpu_subject_seconds"], err = cpuSeconds(p.Process); err != nil {
+		return nil, err
+	}
+	if values["cpu_apiserver_seconds"], err = cpuSeconds(e.apiServer()); err != nil || p.metrics == "" {
+		return values, err
+	}
+	requests, err := p.metric(ctx, "rest_client_requests_total", nil)
+	if err != nil {
+		return nil, err
+	}
+	reads, err := p.metric(ctx, "rest_client_requests_total", prometheus.Labels{"method": http.MethodGet})
+	values["writes"] = requests - reads
+	return values, err
+}
+
+// subtract subtracts earlier values.
+func subtract(values, before map[string]float64) {
+	for name := range before {
+		values[name] -= before[name]
+	}
+}
+
+// residentMemory returns the resident memory of a process, in bytes.
+func residentMemory(p *cluster.Process) (float64, error) {
+	proc, err := procfs.NewProc(p.PID())
+	if err != nil {
+		return 0, err
+	}
+	stat, err := proc.Stat()
+	return float64(stat.ResidentMemory()), err
+}
+
+// writes returns the number of write requests for the resources that the API server has answered, from all clients.
+func (e *environment) writes(ctx context.Context, resources ...string) (sum float64, err error) {
 	data, err := e.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
 		return 0, err

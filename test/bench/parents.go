@@ -38,13 +38,15 @@ func parseSize(text string) (s size) {
 
 func nameOf(i int) string { return fmt.Sprintf("machine-%05d", i) }
 
+func newMachine(name string, switches int) *v1beta1.Machine {
+	m := &v1beta1.Machine{Spec: v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: int32(switches)}}}
+	m.Namespace, m.Name = metav1.NamespaceDefault, name
+	return m
+}
+
 // populate creates Machines without Switches.
 func (e *environment) populate(ctx context.Context, s size) error {
-	return e.createAll(ctx, s.machines, func(name string) client.Object {
-		m := &v1beta1.Machine{Spec: v1beta1.MachineSpec{Switches: v1beta1.SwitchesSpec{Count: int32(s.switches)}}}
-		m.Namespace, m.Name = metav1.NamespaceDefault, name
-		return m
-	})
+	return e.createAll(ctx, s.machines, func(name string) client.Object { return newMachine(name, s.switches) })
 }
 
 // createAll creates n objects.
@@ -57,12 +59,11 @@ func (e *environment) createAll(ctx context.Context, n int, object func(name str
 	return group.Wait()
 }
 
-// atRest measures each revision in each round. Each revision has its own environment. Before the first round, its
-// operator creates the Switches of all Machines. Then atRest waits until the operators have nothing left to do.
-func (b *bench) atRest(
-	ctx context.Context, s size, rounds int, measure func(e *environment, round int) error,
+// inTurns measures each revision in each round. Each revision has its own environment. Before the first round, inTurns
+// prepares all environments and waits until they have nothing left to do.
+func (b *bench) inTurns(
+	ctx context.Context, rounds int, prepare func(*environment) error, measure func(e *environment, round int) error,
 ) (err error) {
-	b.log("%s: preparing", s)
 	var environments []*environment
 	defer func() {
 		for _, e := range environments {
@@ -75,13 +76,7 @@ func (b *bench) atRest(
 			return err
 		}
 		environments = append(environments, e)
-		if err := e.populate(ctx, s); err != nil {
-			return err
-		}
-		if _, err := e.startManager(rev.name); err != nil {
-			return err
-		}
-		if err := e.awaitConverged(ctx, s); err != nil {
+		if err := prepare(e); err != nil {
 			return err
 		}
 	}

@@ -56,9 +56,9 @@ func TestMeasurements(t *testing.T) {
 		{reason: "no record of the size", measure: rate("1000x10", minimalClient), none: true},
 		{reason: "median of all rounds", measure: typical("flips", "", "p99_seconds"), want: estimate{2, 1, 9}},
 		{reason: "no record with the value", measure: typical("flips", "", "p50_seconds"), none: true},
-		{reason: "record of all rounds", measure: overall("", "p99_seconds"), want: exactly(7)},
-		{reason: "no such value in it", measure: overall("", "p50_seconds"), none: true},
-		{reason: "no record of all rounds", measure: overall("c", "p99_seconds"), none: true},
+		{reason: "record of all rounds", measure: overall("flips", "", "p99_seconds"), want: exactly(7)},
+		{reason: "no such value in it", measure: overall("flips", "", "p50_seconds"), none: true},
+		{reason: "no record of all rounds", measure: overall("flips", "c", "p99_seconds"), none: true},
 		{reason: "wrong flips of all cases", measure: wrongFlips("flips"), want: exactly(6)},
 	} {
 		got, ok := test.measure(records)

@@ -35,7 +35,7 @@ import (
 //     of replicas; for the minimal client, from the first patch; p99 only with 1,000 Deployments or more
 //   - writes_deployments, writes_events: the write requests of all clients
 //   - cpu_apiserver_seconds: the CPU time of kube-apiserver, with the time for the events
-//   - writes, requests, cpu_seconds: as in large; only for the operator
+//   - writes, requests, cpu_subject_seconds: as in large; only for the operator
 func schedules(ctx context.Context, b *bench) (err error) {
 	s, rounds := &scaling{bench: b, n: 2_000}, 5
 	if b.quick {
@@ -216,9 +216,7 @@ func (s *scaling) measure(ctx context.Context, round int, t scalingTurn) error {
 	if err != nil {
 		return err
 	}
-	for name := range before {
-		values[name] -= before[name]
-	}
+	subtract(values, before)
 	addLag(values, start, scaled)
 	s.log("%d Deployments: %s: round %d: scaled to %d, the last one after %.2fs", s.n, t.subject, round, t.replicas,
 		values["lag_max_seconds"])
@@ -227,23 +225,17 @@ func (s *scaling) measure(ctx context.Context, round int, t scalingTurn) error {
 
 // usage returns the number of writes, and the use of resources since the start of the processes.
 func (s *scaling) usage(ctx context.Context, subject string) (values map[string]float64, err error) {
-	values = map[string]float64{}
-	if subject == s.ours.name {
-		if values, err = s.operator.activity(ctx); err != nil {
-			return nil, err
-		}
-	}
-	for _, p := range s.env.plane.Processes() {
-		if p.Name() == "kube-apiserver" {
-			if values["cpu_apiserver_seconds"], err = cpuSeconds(p); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if values["writes_deployments"], err = s.env.writesTo(ctx, "deployments"); err != nil {
+	if values, err = s.env.usage(ctx, s.operator); err != nil {
 		return nil, err
 	}
-	values["writes_events"], err = s.env.writesTo(ctx, "events")
+	if subject != s.ours.name {
+		delete(values, "cpu_subject_seconds")
+		delete(values, "writes")
+	}
+	if values["writes_deployments"], err = s.env.writes(ctx, "deployments"); err != nil {
+		return nil, err
+	}
+	values["writes_events"], err = s.env.writes(ctx, "events")
 	return values, err
 }
 
