@@ -291,6 +291,11 @@ bench: bin/bench/bench ## Compare the operator with a minimal client and write d
 	@bin/bench/bench $(BASE:%=-base %)
 	@$(if $(BASE),,bin/bench/bench report bin/bench docs)
 
+.PHONY: bench-big
+bench-big: bin/bench/bench ## Measure up to 300,000 Switches, with 24 GB of memory, and write docs/performance/big.md
+	@bin/bench/bench -only big -out bin/bench/big
+	@bin/bench/bench report bin/bench/big docs
+
 .PHONY: bench-quick
 bench-quick: bin/bench/bench ## Run a short version of make bench, which does not write docs/performance.md
 	@bin/bench/bench -quick $(BASE:%=-base %)

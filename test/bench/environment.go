@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -61,6 +62,7 @@ func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revisio
 	}
 	server := cluster.WebhookServer{URL: fmt.Sprintf("https://127.0.0.1:%d", e.port), CA: ca}
 	e.plane, err = cluster.Start(ctx, programs, cluster.Options{
+		Controllers: withoutDeployments(),
 		BeforeControllers: func(ctx context.Context, config *rest.Config) error {
 			return cluster.Install(ctx, config, manifests, server)
 		},
@@ -72,6 +74,14 @@ func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revisio
 		return nil, errors.Join(err, e.stop())
 	}
 	return e, nil
+}
+
+// withoutDeployments returns the default controllers without those that create Pods for Deployments. In the experiment
+// schedules, they would use processor time.
+func withoutDeployments() []string {
+	return slices.DeleteFunc(slices.Clone(cluster.DefaultControllers), func(name string) bool {
+		return name == "replicaset-controller" || name == "deployment-controller"
+	})
 }
 
 // connect creates the clients. It also starts an operator that serves the webhooks. This operator runs no controllers,

@@ -52,7 +52,7 @@ func large(ctx context.Context, b *bench) error {
 		if err != nil || b.base != nil || round < rounds {
 			return err
 		}
-		p, err := b.startsWithUsers(ctx, e, s, (rounds+1)/2)
+		p, err := b.startsWithUsers(ctx, e, s, rounds)
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (p *process) addUse(values map[string]float64) (err error) {
 //   - notice_p50_seconds, notice_max_seconds
 //   - notice_p99_seconds: only with at least 1,000 requests
 func (b *bench) startsWithUsers(ctx context.Context, e *environment, s size, rounds int) (p *process, err error) {
-	const perSecond = 10
+	const perSecond = 60
 	t := &turns{env: e, size: s, order: rand.New(rand.NewPCG(5, 6)).Perm(s.machines)}
 	for round := 1; round <= rounds; round++ {
 		if err := e.quiesce(ctx); err != nil {
@@ -180,7 +180,7 @@ func (b *bench) startsWithUsers(ctx context.Context, e *environment, s size, rou
 	return p, b.record(Record{Case: "start with users", Subject: e.rev.name, Values: values})
 }
 
-// turns are requests that turn Switches up. Each request is for another Switch.
+// turns are requests that turn Switches up. Each request is for another Machine.
 type turns struct {
 	env   *environment
 	size  size
@@ -190,11 +190,10 @@ type turns struct {
 	waits []float64 // seconds until the operator noticed the Switches
 }
 
-// next returns the name of the next Switch. When each Machine had its turn, the second Switch of each Machine follows.
+// next returns the name of the next Machine.
 func (t *turns) next() string {
-	machine, sw := t.order[t.n%t.size.machines], t.n/t.size.machines
 	t.n++
-	return fmt.Sprintf("%s-%d", nameOf(machine), sw%t.size.switches)
+	return nameOf(t.order[t.n%t.size.machines])
 }
 
 // run turns one Switch up in each interval until the channel is closed. Then it waits until all Switches are down.
@@ -215,9 +214,9 @@ func (t *turns) run(ctx context.Context, until <-chan struct{}, interval time.Du
 			until = nil
 			ticker.Stop()
 		case now := <-ticker.C:
-			name := t.next()
-			pending[name] = now
-			group.Go(func() error { return user.turnUp(ctx, name) })
+			machine := t.next()
+			pending[machine+"-0"] = now
+			group.Go(func() error { return user.turnUp(ctx, machine) })
 		case event := <-watcher.ResultChan():
 			sw, ok := event.Object.(*v1beta1.Switch)
 			if !ok {

@@ -13,16 +13,16 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// TestTurns checks that each request is for another Switch.
+// TestTurns checks that consecutive requests are for different Machines.
 func TestTurns(t *testing.T) {
-	turns := &turns{size: size{2, 2}, order: []int{1, 0}}
+	turns := &turns{size: size{3, 2}, order: []int{2, 0, 1}}
 	var got []string
-	for range 4 {
+	for range 3 {
 		got = append(got, turns.next())
 	}
-	want := []string{"machine-00001-0", "machine-00000-0", "machine-00001-1", "machine-00000-1"}
+	want := []string{"machine-00000", "machine-00001", "machine-00002"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Switches (-want +got):\n%s", diff)
+		t.Errorf("Machines (-want +got):\n%s", diff)
 	}
 }
 
@@ -59,8 +59,8 @@ func TestExperiments(t *testing.T) {
 		comparing bool
 		want      string
 	}{
-		{"", false, "lateness convergence large failover"},
-		{"", true, "lateness convergence large"},
+		{"", false, "flips convergence large failover schedules"},
+		{"", true, "flips convergence large"},
 		{"big", false, "big"},
 		{"big", true, ""},
 		{"large", true, "large"},

@@ -6,7 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -20,8 +20,11 @@ import (
 	"text/template"
 )
 
-// report writes the documentation from the records in a folder. Its command line is: bench report FOLDER DOCS. The
-// files performance.md and performance/results.jsonl depend only on the records.
+// bigFile is the name of the file with the records of the experiment big in the documentation.
+const bigFile = "big.jsonl"
+
+// report writes the documentation. Its command line is: bench report FOLDER DOCS. It copies the records in FOLDER to
+// DOCS/performance, and writes the pages, which depend only on the records there.
 func report(_ context.Context, args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: bench report FOLDER DOCS, for example: bench report bin/bench docs")
@@ -30,100 +33,157 @@ func report(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	page, err := publish(data)
+	records, err := readRecords(bytes.NewReader(data))
 	if err != nil {
+		return fmt.Errorf("read the records: %w", err)
+	}
+	if records.partial() {
+		return errors.New("the records are from make bench-quick or from a comparison: run make bench")
+	}
+	name := resultsFile
+	if slices.ContainsFunc(records, func(r Record) bool { return r.Experiment == "big" }) {
+		name = bigFile
+	}
+	if err := os.WriteFile(filepath.Join(args[2], "performance", name), data, 0o644); err != nil {
 		return err
 	}
-	records := filepath.Join(args[2], "performance", resultsFile)
-	if err := os.MkdirAll(filepath.Dir(records), 0o755); err != nil {
-		return err
+	pages, err := publish(filepath.Join(args[2], "performance"))
+	for name, page := range pages {
+		err = errors.Join(err, os.WriteFile(filepath.Join(args[2], name), page, 0o644))
 	}
-	return errors.Join(
-		os.WriteFile(records, data, 0o644), os.WriteFile(filepath.Join(args[2], "performance.md"), page, 0o644))
+	return err
 }
 
-//go:embed performance.md.tmpl
-var pageTemplate string
+func (r results) partial() bool {
+	machine := r.machine()
+	return machine.Values["quick"] != 0 || machine.Text["base"] != ""
+}
 
-// A page is the data of the template.
+//go:embed *.md.tmpl
+var pageTemplates embed.FS
+
+// templates are the names of the pages in the documentation, and of their templates.
+var templates = map[string]string{
+	"performance.md":         "performance.md.tmpl",
+	"performance/details.md": "details.md.tmpl",
+	"performance/big.md":     "big.md.tmpl",
+}
+
+// A page is the data of the templates.
 type page struct {
-	Machine     Record
-	Groups      []goalTable
-	Races       []raceTable
-	Met, Missed int
+	Machine, BigMachine Record
+	Rows                []goalRow
+	Met, Missed         int
+	Why                 []string // reasons for missed goals
+	Races               []raceTable
+	Sizes               []Record // of the experiment big
 
 	records results
-}
-
-type goalTable struct {
-	Title  string
-	Rows   []goalRow
-	Missed bool // whether at least one goal is missed
-	Why    string
 }
 
 type goalRow struct {
 	What, Goal, Measured, Met string
 }
 
-// publish returns the page for the records in data.
-func publish(data []byte) ([]byte, error) {
-	records, err := readRecords(bytes.NewReader(data))
-	if err != nil {
-		return nil, fmt.Errorf("read the records: %w", err)
+// publish returns the pages for the records in a folder, by their paths.
+func publish(folder string) (map[string][]byte, error) {
+	var all [2]results
+	for i, name := range []string{resultsFile, bigFile} {
+		file, err := os.Open(filepath.Join(folder, name))
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		if all[i], err = readRecords(file); err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
 	}
-	p := &page{Races: newRaceTables(records), records: records}
-	p.Machine = records.machine()
-	if p.Machine.Values["quick"] != 0 || p.Machine.Text["base"] != "" {
-		return nil, errors.New("the records are from make bench-quick or from a comparison: run make bench")
+	p := newPage(all[0], all[1])
+	functions := template.FuncMap{
+		"bytes": byteSize, "sizes": withSizes, "duration": duration, "gib": gib, "switches": switchesOf, "count": count,
 	}
-	for _, g := range groups() {
-		table := goalTable{Title: g.title, Why: g.why}
-		for _, goal := range g.goals {
-			row := newGoalRow(records, goal)
-			table.Rows = append(table.Rows, row)
-			switch row.Met {
-			case "yes":
-				p.Met++
-			case "no":
-				p.Missed++
-				table.Missed = true
+	pages := map[string][]byte{}
+	for path, name := range templates {
+		t, err := template.New(name).Funcs(functions).ParseFS(pageTemplates, name, "machine.md.tmpl")
+		if err != nil {
+			return nil, err
+		}
+		var out bytes.Buffer
+		if err := t.Execute(&out, p); err != nil {
+			return nil, err
+		}
+		pages[path] = out.Bytes()
+	}
+	return pages, nil
+}
+
+func newPage(records, big results) *page {
+	p := &page{
+		Machine: records.machine(), BigMachine: big.machine(), Races: newRaceTables(records), records: records,
+	}
+	for _, goal := range goals() {
+		row := newGoalRow(records, goal)
+		p.Rows = append(p.Rows, row)
+		switch row.Met {
+		case "yes":
+			p.Met++
+		case "no":
+			p.Missed++
+			if goal.why != "" && !slices.Contains(p.Why, goal.why) {
+				p.Why = append(p.Why, goal.why)
 			}
 		}
-		p.Groups = append(p.Groups, table)
 	}
-	functions := template.FuncMap{"bytes": byteSize, "sizes": withSizes}
-	t, err := template.New("performance.md").Funcs(functions).Parse(pageTemplate)
-	if err != nil {
-		return nil, err
+	for _, record := range big {
+		if record.Experiment == "big" {
+			p.Sizes = append(p.Sizes, record)
+		}
 	}
-	var out bytes.Buffer
-	err = t.Execute(&out, p)
-	return out.Bytes(), err
+	return p
 }
 
 // Measured returns the number of measured goals.
 func (p *page) Measured() int { return p.Met + p.Missed }
 
+// Million returns a value of the experiment big for a million Switches. It continues the line through the values of the
+// two largest sizes.
+func (p *page) Million(key string) float64 {
+	n := len(p.Sizes)
+	if n < 2 {
+		return 0
+	}
+	last, before := p.Sizes[n-1], p.Sizes[n-2]
+	x, y := float64(parseSize(last.Case).total()), last.Values[key]
+	slope := (y - before.Values[key]) / (x - float64(parseSize(before.Case).total()))
+	return y + slope*(1e6-x)
+}
+
+// switchesOf returns the number of Switches of a record of the experiment big.
+func switchesOf(r Record) int { return parseSize(r.Case).total() }
+
+// count formats a number from 1,000 to 999,999 with a separator.
+func count(n int) string { return fmt.Sprintf("%d,%03d", n/1000, n%1000) }
+
+// gib returns a number of bytes in GiB, with two digits after the decimal point.
+func gib(value float64) string { return fmt.Sprintf("%.2f", value/(1<<30)) }
+
 // Value returns the measured value of a goal, without its interval.
 func (p *page) Value(what string) (string, error) {
-	for _, g := range groups() {
-		for _, goal := range g.goals {
-			if e, ok := goal.measure(p.records); goal.what == what && ok {
-				return goal.format(e.value), nil
-			} else if goal.what == what {
-				return notMeasured, nil
-			}
+	for _, goal := range goals() {
+		if e, ok := goal.measure(p.records); goal.what == what && ok {
+			return goal.format(e.value), nil
+		} else if goal.what == what {
+			return notMeasured, nil
 		}
 	}
 	return "", fmt.Errorf("unknown goal %q", what)
 }
 
-// Rate returns the number of Switches that the operator creates per second.
-func (p *page) Rate(kase string) string {
-	e, ok := bootstrap(rates(p.records, kase, "ours"))
+// Rate returns the number of Switches that a subject creates per second.
+func (p *page) Rate(kase, subject string) string {
+	e, ok := bootstrap(rates(p.records, kase, subject))
 	if !ok {
-		return notMeasured
+		return "0"
 	}
 	return number(e.value)
 }
@@ -160,11 +220,11 @@ type raceTable struct {
 }
 
 type raceRow struct {
-	Name, Rate, Ratio, CPU, Peak string
+	Name, Rate, Ratio, CPU, APIServer, Peak string
 }
 
 // order is the order of subjects in tables.
-var order = []string{"ours", "base", "minimal client", "replicaset"}
+var order = []string{"ours", "base", minimalClient, creator, replicaSetAlgorithm}
 
 func newRaceTables(records results) (tables []raceTable) {
 	for _, sum := range records {
@@ -186,8 +246,11 @@ func newRaceTables(records results) (tables []raceTable) {
 }
 
 func newRaceRow(records results, kase, subject string) raceRow {
-	cpu := costOf(records.byRound("convergence", kase, subject), 0, "cpu_subject_seconds", "children")
-	row := raceRow{Name: subject, Rate: unknown, Ratio: unknown, CPU: number(1000 * cpu), Peak: unknown}
+	rounds := records.byRound("convergence", kase, subject)
+	cpu := func(of string) string { return number(1000 * costOf(rounds, 0, "cpu_"+of+"_seconds", "children")) }
+	row := raceRow{
+		Name: subject, Rate: unknown, Ratio: unknown, CPU: cpu("subject"), APIServer: cpu("apiserver"), Peak: unknown,
+	}
 	if all := records.round(0, "convergence", kase, subject); all != nil {
 		row.Peak = byteSize(all[0]["peak_subject_bytes"])
 	}
@@ -203,20 +266,16 @@ func newRaceRow(records results, kase, subject string) raceRow {
 // printFigures prints all figures that have records. With a base, it prints only comparisons.
 func printFigures(w io.Writer, records results) error {
 	machine := records.machine()
-	var goals []goal
+	figures := goals()
 	if machine.Text["base"] != "" {
-		goals = comparisons()
-	} else {
-		for _, g := range groups() {
-			goals = append(goals, g.goals...)
-		}
+		figures = comparisons()
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if machine.Values["quick"] != 0 {
 		fmt.Fprintln(table, "This was a quick run: some sizes are smaller than the names of the figures say.")
 	}
 	fmt.Fprintln(table, "figure\tgoal\tmeasured\tmet")
-	for _, g := range goals {
+	for _, g := range figures {
 		if row := newGoalRow(records, g); row.Met != unknown {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", row.What, row.Goal, row.Measured, row.Met)
 		}

@@ -109,7 +109,7 @@ func TestComparisons(t *testing.T) {
 			err, n, len(comparisons()), printed.String())
 	}
 	for want, e := range map[string]estimate{"yes": {1, 0.97, 2}, "unclear": {1, 0.9, 1.1}, "no": {0.9, 0.8, 0.96}} {
-		g := goal{"", noWorse, number, func(results) (estimate, bool) { return e, true }}
+		g := goal{limit: noWorse, format: number, measure: func(results) (estimate, bool) { return e, true }}
 		if got := newGoalRow(nil, g).Met; got != want {
 			t.Errorf("estimate %+v: got %q, want %q", e, got, want)
 		}
@@ -142,77 +142,111 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestPublish publishes two records of races and two of the experiment big.
 func TestPublish(t *testing.T) {
+	folder := t.TempDir()
+	machine := Record{Experiment: "machine", Values: map[string]float64{"cores": 2, "memory_bytes": 1}, Text: map[string]string{"cpu": "Z80"}}
+	records := append(results{machine}, raced("10000x10", map[string]float64{"ours": 1, minimalClient: 0.5})...)
+	writeRecords(t, folder, resultsFile, append(records, raced("1000x10", map[string]float64{"ours": 1, creator: 2})...))
+	writeRecords(t, folder, bigFile, results{
+		machine,
+		{Experiment: "big", Case: "10000x10", Values: map[string]float64{"apiserver_memory_bytes": 5 << 30}},
+		{Experiment: "big", Case: "30000x10", Values: map[string]float64{"apiserver_memory_bytes": 15 << 30}},
+	})
+	pages, err := publish(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, wanted := range map[string][]string{
+		"performance.md": {
+			"the operator creates 1 Switches per second.",
+			"It meets 1 of its 2 measured goals.",
+			"creator, 1000 × 10 | at least 0.65 | 2 | yes |",
+			"minimal client, 10000 × 10 | at least 0.9 | 0.5 | no |",
+			"minimal client, 100 × 1000 | at least 0.9 | not measured | – |",
+			"\nWhy goals are missed:\n\n- The operator uses",
+			"bar [1, 0, 0.5, 0]",
+			"line [5.00, 15.00]",
+		},
+		"performance/details.md": {"\n| minimal client | 2 | 0.5 |", "| processor | Z80, 2 cores"},
+		"performance/big.md":     {"\n| 300,000 | ", "| memory of kube-apiserver | 51200 MiB |"},
+	} {
+		for _, want := range wanted {
+			if page := string(pages[path]); !strings.Contains(page, want) {
+				t.Errorf("%s does not contain %q:\n%s", path, want, page)
+			}
+		}
+	}
+}
+
+func writeRecords(t *testing.T, folder, name string, records results) {
+	t.Helper()
 	var data bytes.Buffer
-	data.WriteString(`{"experiment":"machine","values":{"cores":2,"memory_bytes":1},"text":{"cpu":"Z80"}}`)
-	records := raced("10000x10", map[string]float64{"ours": 1, minimalClient: 0.5})
-	records = append(records, raced("1000x10", map[string]float64{"ours": 1, creator: 2})...)
 	for _, record := range records {
 		if err := json.NewEncoder(&data).Encode(record); err != nil {
 			t.Fatal(err)
 		}
 	}
-	published, err := publish(data.Bytes())
+	if err := os.WriteFile(filepath.Join(folder, name), data.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPublished checks that the committed pages were made from the committed records.
+func TestPublished(t *testing.T) {
+	const docs = "../../docs"
+	pages, err := publish(filepath.Join(docs, "performance"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(published)
-	for _, want := range []string{
-		"creates 1 Switches per second, 0.5 times as many as a minimal client.",
-		"The operator meets 1 of its 2 measured goals and misses 1.",
-		"creator, 1000 × 10 | at least 0.65 | 2 | yes |",
-		"minimal client, 10000 × 10 | at least 0.9 | 0.5 | no |",
-		"minimal client, 100 × 1000 | at least 0.9 | not measured | – |",
-		"\nWhy goals are missed: kube-apiserver",
-		"\n| minimal client | 2 | 0.5 |",
-		"| processor | Z80, 2 cores",
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page does not contain %q:\n%s", want, page)
+	for path, want := range pages {
+		got, err := os.ReadFile(filepath.Join(docs, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("docs/%s is outdated: run bin/bench/bench report docs/performance docs (-want +got):\n%s", path, diff)
 		}
 	}
-	summary := strings.Split(page, "\n\n")[2]
+}
+
+// TestSummary checks the size of the page for newcomers.
+func TestSummary(t *testing.T) {
+	page, err := os.ReadFile("../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary := strings.Split(string(page), "\n\n")[2]
 	if n := len(regexp.MustCompile(`\.(\s|$)`).FindAllString(summary, -1)); n != 5 {
 		t.Errorf("the page begins with %d sentences, want 5:\n%s", n, summary)
 	}
-	if n := strings.Count(page, "Why goals are missed"); n != 1 {
-		t.Errorf("the page explains missed goals in %d sections, want 1", n)
+	if n := len(goals()); n > 20 {
+		t.Errorf("the table has %d rows, want at most 20", n)
 	}
 }
 
-// TestPublished checks that the committed page was made from the committed records.
-func TestPublished(t *testing.T) {
-	const docs = "../../docs"
-	data, err := os.ReadFile(filepath.Join(docs, "performance", resultsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := publish(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(filepath.Join(docs, "performance.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("docs/performance.md is outdated: run bin/bench/bench report docs/performance docs (-want +got):\n%s", diff)
-	}
-}
-
-func TestPublishRejectsPartialRuns(t *testing.T) {
-	for _, machine := range []string{`"values":{"quick":1}`, `"text":{"base":"main"}`} {
-		_, err := publish([]byte(`{"experiment":"machine",` + machine + `}`))
+func TestPartialRuns(t *testing.T) {
+	for _, machine := range []Record{
+		{Experiment: "machine", Values: map[string]float64{"quick": 1}},
+		{Experiment: "machine", Text: map[string]string{"base": "main"}},
+	} {
+		folder := t.TempDir()
+		writeRecords(t, folder, resultsFile, results{machine})
+		err := report(t.Context(), []string{"report", folder, t.TempDir()})
 		if err == nil || !strings.Contains(err.Error(), "run make bench") {
-			t.Errorf("%s: got error %v, want an error that contains run make bench", machine, err)
+			t.Errorf("%v: got error %v, want an error that contains run make bench", machine, err)
 		}
 	}
 }
 
 // TestPageDescribesSubjects checks that each subject in the tables has a description.
 func TestPageDescribesSubjects(t *testing.T) {
+	page, err := pageTemplates.ReadFile("details.md.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range order {
-		if name != "base" && !strings.Contains(pageTemplate, fmt.Sprintf("| %s | ", name)) {
+		if name != "base" && !strings.Contains(string(page), fmt.Sprintf("| %s | ", name)) {
 			t.Errorf("the page does not describe %q", name)
 		}
 	}
