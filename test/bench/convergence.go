@@ -92,8 +92,8 @@ func convergence(ctx context.Context, b *bench) error {
 	four := append(two[:2:2], b.client(creator), b.client(replicaSetAlgorithm))
 	races := []race{
 		{b, size{1_000, 10}, time.Second, 20, four},
-		{b, size{10_000, 10}, 2 * time.Second, 20, two},
-		{b, size{100, 1_000}, 2 * time.Second, 20, two},
+		{b, size{10_000, 10}, 2 * time.Second, 12, two},
+		{b, size{100, 1_000}, 2 * time.Second, 12, two},
 	}
 	switch {
 	case b.base != nil:

@@ -54,7 +54,7 @@ const (
 func measureFlips(ctx context.Context, b *bench) error {
 	l := &load{
 		bench: b, size: size{2_000, 1}, rounds: 5, warmup: 7 * time.Second, length: 6 * time.Second,
-		ramp: 70 * time.Second, doubling: 30 * time.Second, late: map[string][]float64{}, stale: map[string][]float64{},
+		ramp: 50 * time.Second, doubling: 20 * time.Second, late: map[string][]float64{}, stale: map[string][]float64{},
 	}
 	subjects := []subject{asInstalled(b.ours), b.client(minimalClient)}
 	if b.base != nil {

@@ -158,11 +158,6 @@ func scheduleGoals() []goal {
 			limit: atMost(10), format: duration, measure: value("lag_p99_seconds"),
 		},
 		{
-			what:  "Deployments scaled per second, operator / minimal client",
-			limit: atLeast(0.8), format: number, measure: ratio("schedules", minimalClient, 1, "lag_max_seconds", "", kase),
-			why: "For each stop or start, the operator also sends an event.",
-		},
-		{
 			what: "writes to Deployments, " + due, limit: atMost(2000), format: number, measure: value("writes_deployments"),
 		},
 	}
@@ -181,7 +176,7 @@ func largeGoals() []goal {
 			limit: atMost(6), format: duration, measure: overall("large", "start with users", "notice_max_seconds"),
 		},
 		{
-			what:  "writes at rest in 4 minutes, without the renewals of the Lease, 10000x10",
+			what:  "writes at rest in 2 minutes, without the renewals of the Lease, 10000x10",
 			limit: atMost(0), format: number, measure: typical("large", "rest", "writes"),
 		},
 	}

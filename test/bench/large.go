@@ -26,7 +26,7 @@ import (
 // turn Switches up, and the activity at rest after the last start. With a base, the two revisions take turns, with more
 // starts and fewer Machines. Only the starts without users are then measured.
 func large(ctx context.Context, b *bench) error {
-	s, rounds, rest := b.large(), 5, 4*time.Minute
+	s, rounds, rest := b.large(), 5, 2*time.Minute
 	if b.base != nil && !b.quick {
 		rounds = 15
 	} else if b.base == nil && b.quick {
@@ -52,7 +52,7 @@ func large(ctx context.Context, b *bench) error {
 		if err != nil || b.base != nil || round < rounds {
 			return err
 		}
-		p, err := b.startsWithUsers(ctx, e, s, rounds)
+		p, err := b.startsWithUsers(ctx, e, s, (rounds+1)/2)
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (p *process) addUse(values map[string]float64) (err error) {
 //   - notice_p50_seconds, notice_max_seconds
 //   - notice_p99_seconds: only with at least 1,000 requests
 func (b *bench) startsWithUsers(ctx context.Context, e *environment, s size, rounds int) (p *process, err error) {
-	const perSecond = 60
+	const perSecond = 100
 	t := &turns{env: e, size: s, order: rand.New(rand.NewPCG(5, 6)).Perm(s.machines)}
 	for round := 1; round <= rounds; round++ {
 		if err := e.quiesce(ctx); err != nil {

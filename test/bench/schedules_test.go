@@ -4,12 +4,9 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -43,17 +40,5 @@ func TestAwaitScaled(t *testing.T) {
 		if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: got error %v, want %q", test.reason, err, test.want)
 		}
-	}
-}
-
-func TestAddLag(t *testing.T) {
-	values := map[string]float64{}
-	addLag(values, noon, []time.Time{after(3), after(1), after(2)})
-	if diff := cmp.Diff(map[string]float64{"lag_p50_seconds": 2, "lag_max_seconds": 3}, values); diff != "" {
-		t.Errorf("3 Deployments (-want +got):\n%s", diff)
-	}
-	addLag(values, noon, slices.Repeat([]time.Time{after(1)}, 1000))
-	if values["lag_p99_seconds"] != 1 {
-		t.Errorf("1,000 Deployments: got %v, want a p99 of 1", values)
 	}
 }
