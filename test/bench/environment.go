@@ -76,7 +76,7 @@ func newEnvironment(ctx context.Context, programs cluster.Programs, rev *revisio
 	return e, nil
 }
 
-// withoutDeployments returns the default controllers without those that create Pods for Deployments. In the experiment
+// withoutDeployments returns the default controllers without the two that create Pods for Deployments. In the experiment
 // schedules, they would use processor time.
 func withoutDeployments() []string {
 	return slices.DeleteFunc(slices.Clone(cluster.DefaultControllers), func(name string) bool {

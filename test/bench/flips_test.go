@@ -12,7 +12,7 @@ import (
 
 func TestRate(t *testing.T) {
 	l := &load{warmup: 7 * time.Second, length: 5 * time.Second, doubling: 10 * time.Second}
-	for since, want := range map[float64]float64{0: 50, 11.9: 50, 12: 70, 32: 280} {
+	for since, want := range map[float64]float64{0: 25, 11.9: 25, 12: 25, 32: 100} {
 		if got := l.rate(time.Duration(since * float64(time.Second))); math.Abs(got-want) > 1e-9 {
 			t.Errorf("rate after %v s is %v, want %v", since, got, want)
 		}

@@ -59,7 +59,7 @@ func TestExperiments(t *testing.T) {
 		comparing bool
 		want      string
 	}{
-		{"", false, "flips convergence large failover schedules"},
+		{"", false, "flips convergence large failover schedules versions"},
 		{"", true, "flips convergence large"},
 		{"big", false, "big"},
 		{"big", true, ""},

@@ -106,7 +106,7 @@ type experiment struct {
 func experiments(only string, comparing bool) []experiment {
 	all := []experiment{
 		{"flips", measureFlips}, {"convergence", convergence}, {"large", large}, {"failover", failover},
-		{"schedules", schedules}, {"big", big},
+		{"schedules", schedules}, {"versions", versions}, {"big", big},
 	}
 	if comparing {
 		all = all[:3]
@@ -128,7 +128,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.out, "out", "bin/bench", "folder for the results")
 	flags.BoolVar(&o.quick, "quick", false, "run fewer and smaller measurements")
-	flags.StringVar(&o.only, "only", "", "run one experiment: flips, convergence, large, failover, schedules or big")
+	flags.StringVar(&o.only, "only", "", "run one experiment: flips, convergence, large, failover, schedules, versions or big")
 	flags.StringVar(&o.base, "base", "", "compare with the operator of this commit: flips, convergence and large")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -98,7 +98,7 @@ func TestComparisons(t *testing.T) {
 		for round := range 3 {
 			records = append(records, Record{"convergence", compared[0].String(), subject, round, values, nil},
 				Record{"large", "start", subject, round, values, nil},
-				Record{"flips", "50/s", subject, round, values, nil})
+				Record{"flips", "25/s", subject, round, values, nil})
 		}
 	}
 	var printed strings.Builder
@@ -163,7 +163,7 @@ func TestPublish(t *testing.T) {
 			"It meets 1 of its 2 measured goals.",
 			"creator, 1000 × 10 | at least 0.65 | 2 | yes |",
 			"minimal client, 10000 × 10 | at least 0.9 | 0.5 | no |",
-			"minimal client, 100 × 1000 | at least 0.9 | not measured | – |",
+			"\n| time to start, 10000 × 10 | at most 6 s | not measured | – |",
 			"\nWhy goals are missed:\n\n- The operator uses",
 			"bar [1, 0, 0.5, 0]",
 			"line [5.00, 15.00]",

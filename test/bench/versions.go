@@ -1,0 +1,140 @@
+// Copyright The useless-operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// The subjects of the experiment versions.
+const bothVersions, onlyV1beta1 = "both versions", "only v1beta1"
+
+// versions compares two API servers: one serves both versions of Machines and Switches, the other one only v1beta1, as
+// with the component v1beta1-only. No controller runs. A round is one change of an annotation of each Machine.
+//
+// Values of a round:
+//   - writes: the number of changed Machines
+//   - cpu_apiserver_seconds: the CPU time of the API server
+//   - apiserver_memory_bytes: its resident memory after the round
+func versions(ctx context.Context, b *bench) (err error) {
+	s, rounds := size{2_000, 10}, 6
+	if b.quick {
+		s, rounds = size{300, 10}, 2
+	}
+	b.log("%s: preparing", s)
+	subjects := []string{bothVersions, onlyV1beta1}
+	environments := map[string]*environment{}
+	defer func() {
+		for _, e := range environments {
+			err = errors.Join(err, e.stop())
+		}
+	}()
+	for _, subject := range subjects {
+		if environments[subject], err = b.newVersions(ctx, subject, s); err != nil {
+			return err
+		}
+	}
+	for round := 1; round <= rounds; round++ {
+		for _, subject := range subjects {
+			if err := b.changeAll(ctx, environments[subject], subject, s, round); err != nil {
+				return err
+			}
+		}
+		slices.Reverse(subjects) // the order is A B, B A, A B, …
+	}
+	return nil
+}
+
+// newVersions returns an environment with Machines, which serves the versions of a subject.
+func (b *bench) newVersions(ctx context.Context, subject string, s size) (*environment, error) {
+	e, err := newEnvironment(ctx, b.programs, b.ours)
+	if err != nil {
+		return nil, err
+	}
+	if subject == onlyV1beta1 {
+		err = e.stopV1alpha1(ctx)
+	}
+	if err == nil {
+		err = e.fill(ctx, s)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.stop())
+	}
+	return e, nil
+}
+
+// fill writes Machines into etcd. Then only the webhooks of the operator run.
+func (e *environment) fill(ctx context.Context, s size) error {
+	p, err := e.newPrototype(ctx, s.switches)
+	if err != nil {
+		return err
+	}
+	if err := e.multiply(ctx, p, 1, s.machines); err != nil {
+		return err
+	}
+	e.killProcesses()
+	converter, err := e.startManager("converter", "--controllers=-machine", "--webhooks")
+	if err != nil {
+		return err
+	}
+	return converter.awaitReady(ctx)
+}
+
+// stopV1alpha1 serves only v1beta1.
+func (e *environment) stopV1alpha1(ctx context.Context) error {
+	patch := client.RawPatch(types.JSONPatchType, []byte(`[
+		{"op": "test", "path": "/spec/versions/0/name", "value": "v1alpha1"},
+		{"op": "replace", "path": "/spec/versions/0/served", "value": false}]`))
+	for _, resource := range []string{"machines", "switches"} {
+		crd := &metav1.PartialObjectMetadata{}
+		crd.SetGroupVersionKind(schema.GroupVersionKind{
+			Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
+		})
+		crd.Name = resource + ".useless.container.training"
+		if err := e.admin.Patch(ctx, crd, patch); err != nil {
+			return fmt.Errorf("stop serving v1alpha1: %w", err)
+		}
+	}
+	return nil
+}
+
+// changeAll changes an annotation of each Machine.
+func (b *bench) changeAll(ctx context.Context, e *environment, subject string, s size, round int) error {
+	if err := awaitQuiet(ctx, e); err != nil {
+		return err
+	}
+	before, err := cpuSeconds(e.apiServer())
+	if err != nil {
+		return err
+	}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"round":"%d"}}}`, round))
+	group, limited := errgroup.WithContext(ctx)
+	group.SetLimit(32)
+	for i := range s.machines {
+		group.Go(func() error { return e.admin.Patch(limited, newMachine(nameOf(i), s.switches), patch) })
+	}
+	if err := errors.Join(group.Wait(), awaitQuiet(ctx, e)); err != nil {
+		return err
+	}
+	after, err := cpuSeconds(e.apiServer())
+	if err != nil {
+		return err
+	}
+	values := map[string]float64{"writes": float64(s.machines), "cpu_apiserver_seconds": after - before}
+	if values["apiserver_memory_bytes"], err = residentMemory(e.apiServer()); err != nil {
+		return err
+	}
+	b.log("%s: %s: round %d: CPU time of kube-apiserver for a write %.2f ms, memory %.0f MiB", s, subject, round,
+		1e3*values["cpu_apiserver_seconds"]/values["writes"], values["apiserver_memory_bytes"]/(1<<20))
+	return b.record(Record{Case: s.String(), Subject: subject, Round: round, Values: values})
+}
