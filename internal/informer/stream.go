@@ -81,9 +81,16 @@ type stream struct {
 	transform toolscache.TransformFunc
 }
 
-// list returns all objects. The list is consistent, and not paginated.
+// pageSize is the number of objects in a page. API servers before Kubernetes 1.33 keep a whole page in memory.
+const pageSize = 5_000
+
+// list returns a page of a consistent list. The pager of client-go sets the limit to 500, and a small page costs time.
+// If a later page has expired, the pager requests the whole list, without a limit.
 func (s *stream) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	options.Limit, options.ResourceVersion, options.ResourceVersionMatch = 0, "", ""
+	options.ResourceVersion, options.ResourceVersionMatch = "", ""
+	if options.Limit > 0 {
+		options.Limit = pageSize
+	}
 	gvk, err := apiutil.GVKForObject(s.object, s.options.Scheme)
 	if err != nil {
 		return nil, err

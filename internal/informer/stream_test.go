@@ -77,10 +77,19 @@ func TestStream(t *testing.T) {
 			if diff := cmp.Diff(c.want, switches); diff != "" {
 				t.Errorf("switches (-want +got):\n%s", diff)
 			}
-			if query := request.URL.Query(); query.Has("resourceVersion") || query.Has("limit") {
-				t.Errorf("the request has the query %q, want no resourceVersion and no limit", request.URL.RawQuery)
+			if query := request.URL.Query(); query.Has("resourceVersion") || query.Get("limit") != "5000" {
+				t.Errorf("the request has the query %q, want no resourceVersion and the limit 5000", request.URL.RawQuery)
 			}
 		})
+	}
+}
+
+// TestWholeList lists without a limit, as the pager does after a page has expired. It takes the answer for the whole
+// list.
+func TestWholeList(t *testing.T) {
+	s, request := serve(t, http.StatusOK, listOfSwitches)
+	if _, err := s.list(t.Context(), metav1.ListOptions{}); err != nil || request.URL.Query().Has("limit") {
+		t.Errorf("got the error %v and the query %q, want no limit", err, request.URL.RawQuery)
 	}
 }
 
