@@ -14,31 +14,37 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// NewCache is cache.New with other informers. API servers send custom resources only as JSON. When an informer of
-// client-go starts, it receives each object in an event of a watch. It decodes it twice: the event, and then the object
-// in it. The informers of NewCache begin with a list instead. They decode and trim its objects one by one while the
-// list arrives, with a faster JSON library. So an operator with many objects starts faster, and needs no memory for the
-// whole list. Kinds with a binary format have the informers of New.
+// pageSize is the number of objects in a page. API servers before Kubernetes 1.33 encode a whole page in memory. If the
+// objects are stored in another version, an API server may need some milliseconds for each, and has a minute for a page.
+const pageSize = 1_000
+
+// NewCache is cache.New with other informers for custom resources. The options must have a scheme, a REST mapper and an
+// HTTP client, as a manager sets them. The transform functions are called twice for an object.
+//
+// API servers send custom resources as JSON. When an informer of client-go starts, it receives each object in an event
+// of a watch. The informer decodes the event, and then the object in it. The informers of NewCache begin with a list
+// instead. They decode and trim its objects one by one while the list arrives, with a faster JSON library. So an
+// operator with many objects starts faster, and needs no memory for the encoded list. All other informers are those of
+// New.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	options.NewInformer = func(
 		lw toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers,
 	) toolscache.SharedIndexInformer {
-		if !streams(object, options) {
+		kind, transform, ok := streamed(object, options)
+		if !ok {
 			return New(lw, object, resync, indexers)
 		}
-		transform := optionsOf(object, options).Transform
-		if transform == nil {
-			transform = options.DefaultTransform
-		}
-		s := &stream{config, options, object, transform}
+		s := &stream{config, options, kind, reflect.TypeOf(object).Elem(), transform}
 		return toolscache.NewSharedIndexInformer(listing{&toolscache.ListWatch{
 			ListWithContextFunc:  s.list,
 			WatchFuncWithContext: toolscache.ToListerWatcherWithContext(lw).WatchWithContext,
@@ -47,25 +53,32 @@ func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	return cache.New(config, options)
 }
 
-// optionsOf returns the options of the cache for the kind of an object.
-func optionsOf(object runtime.Object, options cache.Options) cache.ByObject {
-	for configured, byObject := range options.ByObject {
-		if reflect.TypeOf(configured) == reflect.TypeOf(object) {
-			return byObject
-		}
-	}
-	return cache.ByObject{}
-}
-
-// streams reports whether NewCache streams the list of a kind. The kind has a Go type and no binary format, and the
-// cache has all its objects.
-func streams(object runtime.Object, options cache.Options) bool {
+// streamed returns the kind of an object, and the transform function of the cache for this kind. It returns false if the
+// list of the kind is not streamed. This is so if the kind has no Go type or has a binary format, or if the cache has
+// only some of the objects.
+func streamed(object runtime.Object, options cache.Options) (
+	kind schema.GroupVersionKind, transform toolscache.TransformFunc, ok bool,
+) {
 	_, binary := object.(interface{ Unmarshal([]byte) error })
 	_, dynamic := object.(runtime.Unstructured)
-	selected := optionsOf(object, options)
-	return !binary && !dynamic &&
-		selected.Label == nil && selected.Field == nil && selected.Namespaces == nil &&
-		options.DefaultLabelSelector == nil && options.DefaultFieldSelector == nil && options.DefaultNamespaces == nil
+	kind, err := apiutil.GVKForObject(object, options.Scheme)
+	if err != nil || binary || dynamic ||
+		options.DefaultLabelSelector != nil || options.DefaultFieldSelector != nil || options.DefaultNamespaces != nil {
+		return kind, nil, false
+	}
+	transform = options.DefaultTransform
+	for configured, byObject := range options.ByObject {
+		if other, err := apiutil.GVKForObject(configured, options.Scheme); err != nil || other != kind {
+			continue
+		}
+		if byObject.Label != nil || byObject.Field != nil || byObject.Namespaces != nil {
+			return kind, nil, false
+		}
+		if byObject.Transform != nil {
+			transform = byObject.Transform
+		}
+	}
+	return kind, transform, true
 }
 
 // listing is a ListWatch whose informer begins with a list, even if the API server could send all objects in a watch.
@@ -77,56 +90,65 @@ func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 type stream struct {
 	config    *rest.Config
 	options   cache.Options
-	object    runtime.Object // of the kind
-	transform toolscache.TransformFunc
+	kind      schema.GroupVersionKind
+	goType    reflect.Type
+	transform toolscache.TransformFunc // may be nil
 }
 
-// pageSize is the number of objects in a page. API servers before Kubernetes 1.33 keep a whole page in memory.
-const pageSize = 5_000
-
-// list returns a page of a consistent list. The pager of client-go sets the limit to 500, and a small page costs time.
-// If a later page has expired, the pager requests the whole list, without a limit.
+// list returns a consistent list of all objects. It requests pages, even if client-go sets no limit. If a page has
+// expired, client-go calls list again.
 func (s *stream) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	options.ResourceVersion, options.ResourceVersionMatch = "", ""
-	if options.Limit > 0 {
-		options.Limit = pageSize
-	}
-	gvk, err := apiutil.GVKForObject(s.object, s.options.Scheme)
-	if err != nil {
-		return nil, err
-	}
-	mapping, err := s.options.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	mapping, err := s.options.Mapper.RESTMapping(s.kind.GroupKind(), s.kind.Version)
 	if err != nil {
 		return nil, err
 	}
 	codecs := serializer.NewCodecFactory(s.options.Scheme)
-	api, err := apiutil.RESTClientForGVK(gvk, true, false, s.config, codecs, s.options.HTTPClient)
+	api, err := apiutil.RESTClientForGVK(s.kind, true, false, s.config, codecs, s.options.HTTPClient)
 	if err != nil {
 		return nil, err
 	}
-	request := api.Get().Resource(mapping.Resource.Resource)
-	request.VersionedParams(&options, runtime.NewParameterCodec(s.options.Scheme))
+	parameters := runtime.NewParameterCodec(s.options.Scheme)
+	options.Limit, options.ResourceVersion, options.ResourceVersionMatch = pageSize, "", ""
+	for all := (&metav1.List{}); ; {
+		request := api.Get().Resource(mapping.Resource.Resource).VersionedParams(&options, parameters)
+		page, err := s.page(ctx, request)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", mapping.Resource.Resource, err)
+		}
+		all.Items = append(all.Items, page.Items...)
+		if options.Continue = page.Continue; options.Continue == "" {
+			all.ResourceVersion = page.ResourceVersion
+			log.FromContext(ctx).V(1).Info("Listed all objects", "kind", s.kind.Kind, "count", len(all.Items))
+			return all, nil
+		}
+	}
+}
+
+// page reads one page.
+func (s *stream) page(ctx context.Context, request *rest.Request) (*metav1.List, error) {
+	request.SetHeader("Accept", runtime.ContentTypeJSON)
 	request.SetHeader("Accept-Encoding", "identity") // compression needs more time than it saves
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
-	list, err := s.decode(body)
-	if err != nil {
-		return nil, fmt.Errorf("decode the list of %s: %w", mapping.Resource.Resource, err)
-	}
-	return list, nil
+	return s.decode(body)
 }
 
-// decode reads a list and trims each object with the transform function of the cache.
+// decode reads a list and transforms each object.
 func (s *stream) decode(in io.Reader) (*metav1.List, error) {
 	var answer struct {
+		Kind     string          `json:"kind"`
 		Metadata metav1.ListMeta `json:"metadata"`
 		Items    items           `json:"items"`
 	}
 	answer.Items.stream = s
 	err := json.UnmarshalRead(in, &answer, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if want := s.kind.Kind + "List"; err == nil && (answer.Kind != want || answer.Metadata.ResourceVersion == "") {
+		err = fmt.Errorf("got the kind %q and the resourceVersion %q, want the kind %s and a resourceVersion",
+			answer.Kind, answer.Metadata.ResourceVersion, want)
+	}
 	return &metav1.List{ListMeta: answer.Metadata, Items: answer.Items.objects}, err
 }
 
@@ -138,19 +160,24 @@ type items struct {
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (i *items) UnmarshalJSONFrom(in *jsontext.Decoder) error {
-	if start, err := in.ReadToken(); err != nil || start.Kind() != '[' {
-		return err // null is an empty list
+	switch start, err := in.ReadToken(); {
+	case err != nil:
+		return err
+	case start.Kind() == 'n': // null is an empty list
+		return nil
+	case start.Kind() != '[':
+		return fmt.Errorf("items is %s, want a list", start)
 	}
 	for in.PeekKind() != ']' {
-		object := reflect.New(reflect.TypeOf(i.stream.object).Elem()).Interface().(client.Object)
-		if err := json.UnmarshalDecode(in, object); err != nil {
-			return err
+		var object any = reflect.New(i.stream.goType).Interface().(client.Object)
+		err := json.UnmarshalDecode(in, object)
+		if err == nil && i.stream.transform != nil {
+			object, err = i.stream.transform(object)
 		}
-		trimmed, err := i.stream.transform(object)
 		if err != nil {
 			return err
 		}
-		i.objects = append(i.objects, runtime.RawExtension{Object: trimmed.(runtime.Object)})
+		i.objects = append(i.objects, runtime.RawExtension{Object: object.(runtime.Object)})
 	}
 	_, err := in.ReadToken()
 	return err

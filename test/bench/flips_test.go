@@ -27,12 +27,11 @@ func TestCapacity(t *testing.T) {
 		want       time.Duration // length of the window
 		overloaded bool
 	}{
-		{reason: "not enough flips", late: some(window, 0)},
-		{reason: "1 % of the flips are late", late: append(some(11, 1), some(990, 0)...), want: 9 * time.Second},
-		{reason: "more than 1 % are late", late: append(some(990, 0), some(11, 1)...)},
-		{reason: "flips that are too late do not count", late: append(some(1_200, 0), some(1_000, 1)...),
-			want: 10 * time.Second, overloaded: true},
-		{reason: "flips after a pause count", late: append(some(100, .2), some(1_001, .1)...), want: 9900 * time.Millisecond},
+		{reason: "not enough flips", late: some(rateWindow, 0)},
+		{reason: "half of the flips are late", late: append(some(101, 1), some(100, 0)...), want: time.Second},
+		{reason: "most flips are late", late: some(rateWindow+1, 1), overloaded: true},
+		{reason: "later flips do not count", late: append(some(201, 0), some(200, 1)...),
+			want: 2 * time.Second, overloaded: true},
 	} {
 		flips := lateFlips(100, test.late...)
 		got := time.Duration(0)

@@ -102,7 +102,7 @@ func flipGoals() []goal {
 	)
 	return []goal{
 		{
-			what:  "highest rate of flips with a p99 of at most 100 ms, operator / minimal client",
+			what:  "highest rate of flips before most of them are more than 100 ms late, operator / minimal client",
 			limit: atLeast(0.7), format: number, measure: ratio("flips", minimalClient, 1, "seconds", "flips", "ramp"), why: why,
 		},
 		{
@@ -173,7 +173,7 @@ func largeGoals() []goal {
 		},
 		{
 			what:  "maximum time until the operator notices a Switch during a start, 10000x10",
-			limit: atMost(6), format: duration, measure: overall("large", "start with users", "notice_max_seconds"),
+			limit: atMost(6), format: duration, measure: overall("large", withUsers, "notice_max_seconds"),
 		},
 		{
 			what:  "writes at rest in 2 minutes, without the renewals of the Lease, 10000x10",

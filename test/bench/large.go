@@ -140,13 +140,16 @@ func (p *process) addUse(values map[string]float64) (err error) {
 	return err
 }
 
+// withUsers is the case of startsWithUsers. It has the requests per second.
+const withUsers = "start, 20/s"
+
 // startsWithUsers measures starts while users turn Switches up. It records the time from a user's request until the
 // operator notices the Switch, for all starts together:
 //   - edits, edits_per_second: the number and the rate of the requests
 //   - notice_p50_seconds, notice_max_seconds
 //   - notice_p99_seconds: only with at least 1,000 requests
 func (b *bench) startsWithUsers(ctx context.Context, e *environment, s size, rounds int) (p *process, err error) {
-	const perSecond = 100
+	const perSecond = 20
 	t := &turns{env: e, size: s, order: rand.New(rand.NewPCG(5, 6)).Perm(s.machines)}
 	for round := 1; round <= rounds; round++ {
 		if err := e.quiesce(ctx); err != nil {
@@ -161,7 +164,7 @@ func (b *bench) startsWithUsers(ctx context.Context, e *environment, s size, rou
 			if p, r, err = b.restart(ctx, e, s); err != nil {
 				return err
 			}
-			r.Case, r.Round = "start with users", round
+			r.Case, r.Round = withUsers, round
 			return b.record(r)
 		})
 		if err := group.Wait(); err != nil {
@@ -177,7 +180,7 @@ func (b *bench) startsWithUsers(ctx context.Context, e *environment, s size, rou
 	}
 	b.log("%s: the operator notices %d changes after %.2fs (p50), at most %.2fs",
 		s, len(t.waits), values["notice_p50_seconds"], values["notice_max_seconds"])
-	return p, b.record(Record{Case: "start with users", Subject: e.rev.name, Values: values})
+	return p, b.record(Record{Case: withUsers, Subject: e.rev.name, Values: values})
 }
 
 // turns are requests that turn Switches up. Each request is for another Machine.

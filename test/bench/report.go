@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -90,6 +91,9 @@ func publish(folder string) (map[string][]byte, error) {
 	var all [2]results
 	for i, name := range []string{resultsFile, bigFile} {
 		file, err := os.Open(filepath.Join(folder, name))
+		if name == bigFile && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -104,6 +108,9 @@ func publish(folder string) (map[string][]byte, error) {
 	}
 	pages := map[string][]byte{}
 	for path, name := range templates {
+		if name == "big.md.tmpl" && len(p.Sizes) == 0 {
+			continue
+		}
 		t, err := template.New(name).Funcs(functions).ParseFS(pageTemplates, name, "machine.md.tmpl")
 		if err != nil {
 			return nil, err

@@ -73,7 +73,7 @@ const noMutatingPolicies = "Before 1.36, there is no MutatingAdmissionPolicy v1.
 
 // noStreams describes an API server that does not stream lists.
 const noStreams = "Before 1.34, except in 1.32, the API server does not stream lists. The operator fills its caches " +
-	"with ordinary lists. It logs this for each kind of object."
+	"of built-in kinds with ordinary lists. It logs this for each kind."
 
 // noResize describes an API server without the subresource resize of Pods.
 const noResize = "Before 1.33, a Pod cannot be resized in place. If the CPU or memory of a VirtualMachine changes, " +

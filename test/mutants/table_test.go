@@ -256,7 +256,7 @@ var mutants = []mutant{
 		{machine, "Controller.updateStatus", binary, "statusDelay", `true`},
 	}, tests: []string{"./test/sim -run ^TestStatusDuringEndlessFlips$"}},
 	{mistake: "The status of a Machine waits without a limit until no flip of other Machines is due", edits: []edit{
-		{machine, "Controller.Reconcile", call, "earliest", `$1`},
+		{machine, "Controller.hurryStatus", statement, "statuses.Set", ``},
 	}, tests: []string{"./test/sim -run ^TestStatusDuringEndlessFlips$"}},
 	{mistake: "After a wait for the cache has timed out, the next reconcile plans from the old cache", edits: []edit{
 		{machine, "Controller.settle", call, "unsettled.Keep", `$0($1, ownWrites{keys: $2.keys[:0]})`},

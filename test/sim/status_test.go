@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"container.training/useless/api/useless/v1beta1"
 	"container.training/useless/test/sim"
 )
 
@@ -20,18 +21,11 @@ func TestStatusDuringEndlessFlips(t *testing.T) {
 		t.Helper()
 		const maxLag, length = time.Second, 8 * time.Second
 		busy, once := []string{"busy-a", "busy-b", "busy-c", "busy-d"}, "once"
-		w.Latency = 10 * time.Millisecond // the requests of the busy Machines need more time than there is
+		w.Latency = 10 * time.Millisecond // the busy Machines cause more requests than the server can serve
 		random := rand.New(rand.NewPCG(1, 2))
 		w.Choose = func(calls []sim.Call) (int, sim.Outcome) { return random.IntN(len(calls)), sim.Outcome{} }
-		_, err := w.Start("operator", "machine")
-		must(t, err)
-		for _, name := range append(busy, once) {
-			m := machineOf(name, 1)
-			if name != once {
-				m.Spec.Flip.DelaySeconds, m.Spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
-			}
-			must(t, w.Admin.Create(t.Context(), m))
-		}
+		startBusyMachines(t, w, busy)
+		must(t, w.Admin.Create(t.Context(), machineOf(once, 1)))
 		must(t, w.Pass(settleTime))
 
 		up := `{"spec":{"position":"up"}}`
@@ -50,12 +44,33 @@ func TestStatusDuringEndlessFlips(t *testing.T) {
 			}
 		}
 		for name, l := range lags {
-			if l.flips == 0 || l.longest > maxLag {
-				t.Errorf("Machine %s: the status was outdated for %s in spite of %d flips, want at most %s",
-					name, l.longest, l.flips, maxLag)
+			if l.flips == 0 {
+				t.Errorf("Machine %s: there was no flip", name)
+			}
+			if l.longest > maxLag {
+				t.Errorf("Machine %s: the status was outdated for %s, want at most %s", name, l.longest, maxLag)
+			}
+		}
+		must(t, w.Pass(settleTime))
+		for name, l := range lags {
+			if l.look(t, w); l.status != "d" || l.position != "down" {
+				t.Errorf("Machine %s: in the end, the status has the positions %q, and the switch is %s",
+					name, l.status, l.position)
 			}
 		}
 	})
+}
+
+// startBusyMachines starts an operator, and creates Machines with one switch that is turned down without a delay.
+func startBusyMachines(t *testing.T, w *sim.World, names []string) {
+	t.Helper()
+	_, err := w.Start("operator", "machine")
+	must(t, err)
+	for _, name := range names {
+		m := machineOf(name, 1)
+		m.Spec.Flip.DelaySeconds, m.Spec.Flip.IntervalSeconds = new(int32(0)), new(int32(0))
+		must(t, w.Admin.Create(t.Context(), m))
+	}
 }
 
 // lagging observes how long the status of a Machine with one switch describes a position that the switch no longer has.
@@ -65,6 +80,7 @@ type lagging struct {
 	position string    // of the switch
 	since    time.Time // of the first change of the position after the last write of the status
 	version  string    // of the Machine
+	status   string    // the positions in the status
 	longest  time.Duration
 }
 
@@ -74,7 +90,7 @@ func (l *lagging) look(t *testing.T, w *sim.World) {
 	m, sw := machine(l.name), switchOf(l.name+"-0")
 	must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 	must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(sw), sw))
-	if m.ResourceVersion != l.version {
+	if l.status = m.Status.Positions; m.ResourceVersion != l.version {
 		l.version, l.since = m.ResourceVersion, time.Time{}
 	}
 	if position := string(sw.Spec.Position); position != l.position {
@@ -88,4 +104,44 @@ func (l *lagging) look(t *testing.T, w *sim.World) {
 	if !l.since.IsZero() {
 		l.longest = max(l.longest, time.Since(l.since))
 	}
+}
+
+// TestFlipWhileWatchStalls stops the watch of switches before as many flips as there are workers. The statuses of these
+// Machines wait for the watch. The flip of another Machine must not wait for a worker.
+func TestFlipWhileWatchStalls(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *sim.World) {
+		t.Helper()
+		stalled := int64(0)
+		o, err := w.StartWithView(func(k *sim.Kind, newest int64) int64 {
+			if stalled > 0 && k.Kind == "Switch" {
+				return stalled
+			}
+			return newest
+		}, "operator", "machine")
+		must(t, err)
+		delays := map[string]int32{"a": 1, "b": 1, "c": 4}
+		for name, delay := range delays {
+			m := machineOf(name, 1)
+			m.Spec.Flip.DelaySeconds = &delay
+			must(t, w.Admin.Create(t.Context(), m))
+		}
+		must(t, w.Pass(settleTime))
+		for name := range delays {
+			must(t, patch(switchOf(name+"-0"), `{"spec":{"position":"up"}}`)(t.Context(), w.Admin))
+		}
+		must(t, w.Pass(500*time.Millisecond))
+		revision := w.Revision()
+		w.Locked(func() { stalled = revision })
+		must(t, w.Pass(4*time.Second))
+		for name := range delays {
+			sw := switchOf(name + "-0")
+			must(t, w.Admin.Get(t.Context(), client.ObjectKeyFromObject(sw), sw))
+			if sw.Spec.Position != v1beta1.PositionDown {
+				t.Errorf("Machine %s: its switch is still %s", name, sw.Spec.Position)
+			}
+		}
+		w.Locked(func() { stalled = 0 })
+		o.WakeWatches()
+		must(t, w.Pass(settleTime))
+	})
 }

@@ -41,7 +41,7 @@ const (
 
 // outcome is the result of the method act.
 type outcome struct {
-	stale   bool  // the objects that were read are outdated, so the next reconcile writes the status
+	stale   bool  // the objects that were read are outdated, so a later reconcile usually writes the status
 	urgent  bool  // the plan was urgent, so no Switch was created or deleted
 	scaling error // why Switches could not be created, deleted, adopted or released
 	raised  bool  // each request to turn a Switch up has succeeded or was refused

@@ -50,8 +50,8 @@ const (
 
 	maxConcurrentSyncs = 256
 
-	// statusDelay is how long the status of a Machine waits for flips that are due, in this and in other Machines.
-	// Users cannot notice such a short delay, and several changes in this time need one write.
+	// statusDelay is how long the status of a Machine waits behind due flips. A user hardly notices this delay. Several
+	// changes in this time need one write.
 	statusDelay = 500 * time.Millisecond
 
 	// An API server handles several hundred writes per second. The Normal events of one namespace may need about one
@@ -92,7 +92,8 @@ type Controller struct {
 	events    *events.Recorder
 	metrics   *metrics
 	finalizer *patch.Finalizer
-	alarms    *queue.Alarms
+	alarms    *queue.Alarms       // fire when flips are due
+	statuses  *queue.Alarms       // fire when statuses have waited for statusDelay
 	slots     *semaphore.Weighted // bounds the concurrent creations and deletions of Switches
 
 	// flipped has the time of each Machine's last flip. attempted has the time of each Machine's last flip with an
@@ -105,7 +106,7 @@ type Controller struct {
 	// fills the cache with current data.
 	unsettled memory.Memory[ownWrites]
 
-	// outdated has the time since which the status of each Machine waits for urgent plans, see updateStatus.
+	// outdated has the time since which the status of each Machine waits, because plans were urgent. See updateStatus.
 	outdated memory.Memory[time.Time]
 }
 
@@ -147,13 +148,15 @@ func (o Options) Setup(
 		metrics:   metrics,
 		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer},
 		alarms:    queue.NewAlarms(clock),
+		statuses:  queue.NewAlarms(clock),
 		slots:     semaphore.NewWeighted(maxConcurrent),
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		Watches(&v1beta1.Machine{}, waking(itself), builder.WithPredicates(pause.Predicate())).
-		Watches(&v1beta1.Switch{}, waking(c.machinesOf)).
+		Watches(&v1beta1.Machine{}, c.waking(itself), builder.WithPredicates(pause.Predicate())).
+		Watches(&v1beta1.Switch{}, c.waking(c.machinesOf)).
 		WatchesRawSource(c.alarms.Source()).
+		WatchesRawSource(c.statuses.Source()).
 		WithOptions(queue.Options(cmp.Or(o.ConcurrentSyncs, DefaultConcurrentSyncs))).
 		Complete(c)
 }
@@ -180,6 +183,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.unsettled.Forget(request.NamespacedName)
 		c.outdated.Forget(request.NamespacedName)
 		c.alarms.Set(request, time.Time{})
+		c.statuses.Set(request, time.Time{})
 		return reconcile.Result{}, nil
 	case err != nil:
 		return reconcile.Result{}, err
@@ -198,10 +202,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	fresh := m != cached // AddFinalizer wrote the Machine and returned the API server's answer
 	p := decide(m, c.read(m), remembered{c.flipped.Of(m), c.attempted.Of(m)}, fresh, c.clock.Now())
+	c.alarms.Set(request, p.next)
+	if p.isUrgent() && c.outdated.Of(m).IsZero() { // the watch events of act may arrive before act returns
+		c.outdated.Keep(m, c.clock.Now())
+	}
 	done, actErr := c.act(ctx, m, p)
-	statusErr := c.updateStatus(ctx, m, p, done)
-	c.alarms.Set(request, earliest(p.next, c.statusDue(m)))
-	return reconcile.Result{}, errors.Join(actErr, statusErr)
+	return reconcile.Result{}, errors.Join(actErr, c.updateStatus(ctx, m, p, done))
 }
 
 // read returns the Switches that the Machine controls. It also returns the orphans (Switches without a controller) in
@@ -276,36 +282,37 @@ func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool,
 	return current.UID == m.UID && current.Generation == m.Generation && !pause.IsPaused(current), nil
 }
 
-// updateStatus writes the status, unless it may wait. A reconcile that wrote Switches leaves the status to the next
-// reconcile, which the watch events of these writes cause. If each plan of a Machine is urgent, there may be no such
-// reconcile. So after statusDelay, an urgent plan writes the status, too. It describes the Switches before the plan.
+// updateStatus writes the status, unless it may wait. A reconcile that wrote Switches does not write the status. The
+// watch events of its writes cause another reconcile, which does. While the plans of all these reconciles are urgent,
+// none of them would write it. So an urgent plan writes it at the end of statusDelay. This status describes the Switches
+// before the plan.
 func (c *Controller) updateStatus(ctx context.Context, m *v1beta1.Machine, p plan, done outcome) error {
 	now := c.clock.Now()
-	if done.stale && done.urgent && c.outdated.Of(m).IsZero() {
-		c.outdated.Keep(m, now)
-	}
 	if done.stale && (!done.urgent || now.Sub(c.outdated.Of(m)) < statusDelay) {
 		return nil
 	}
 	if err := c.writeStatus(ctx, m, newStatus(m, p, done, now)); err != nil {
 		return err
 	}
-	c.outdated.Forget(client.ObjectKeyFromObject(m))
+	key := client.ObjectKeyFromObject(m)
+	c.outdated.Forget(key)
+	c.statuses.Set(reconcile.Request{NamespacedName: key}, time.Time{})
 	if done.stale {
 		c.outdated.Keep(m, now)
 	}
 	return nil
 }
 
-// statusDue returns when a status that waits becomes as urgent as a due flip. Until then, it waits behind the due flips
-// of all Machines. The time is zero if the status does not wait, or if the time is over: its write has then failed, and
-// the queue retries it with the same priority.
-func (c *Controller) statusDue(m *v1beta1.Machine) time.Time {
-	since := c.outdated.Of(m)
-	if due := since.Add(statusDelay); !since.IsZero() && due.After(c.clock.Now()) {
-		return due
+// hurryStatus sets the alarm of a status that waits. Until the alarm fires, it waits behind the due flips of all
+// Machines. Event handlers call hurryStatus, because the cache then has the writes that the reconcile waits for.
+func (c *Controller) hurryStatus(request reconcile.Request) {
+	m, exists, err := c.machines.GetByKey(request.String())
+	if err != nil || !exists {
+		return
 	}
-	return time.Time{}
+	if since := c.outdated.Of(m.(*v1beta1.Machine)); !since.IsZero() {
+		c.statuses.Set(request, since.Add(statusDelay))
+	}
 }
 
 // writeStatus writes the status if it has changed, and emits an event if a ResourceQuota now rejects Switches.

@@ -163,7 +163,7 @@ func newIdleController(t testing.TB, machines, switchesEach int) *Controller {
 	}
 	c := &Controller{clock: clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)),
 		finalizer: &patch.Finalizer{Name: v1beta1.MachineFinalizer}}
-	c.alarms = queue.NewAlarms(c.clock)
+	c.alarms, c.statuses = queue.NewAlarms(c.clock), queue.NewAlarms(c.clock)
 	c.client, err = client.New(&rest.Config{},
 		client.Options{Scheme: scheme, Mapper: mapper, Cache: &client.CacheOptions{
 			Reader: informers, EnableReadYourWritesConsistency: new(true),

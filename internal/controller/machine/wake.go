@@ -32,7 +32,7 @@ type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // waking returns an event handler that adds Machines to the queue. The function "machines" returns the names of the
 // Machines that an object affects. These Machines are in the namespace of the object.
-func waking(machines func(client.Object) []string) handler.EventHandler {
+func (c *Controller) waking(machines func(client.Object) []string) handler.EventHandler {
 	wake := func(q workQueue, byUser bool, objects ...client.Object) {
 		var options priorityqueue.AddOpts // without a priority, the queue uses handler.LowPriority for the initial list
 		if byUser {
@@ -46,6 +46,9 @@ func waking(machines func(client.Object) []string) handler.EventHandler {
 			}
 		}
 		q.(priorityqueue.PriorityQueue[reconcile.Request]).AddWithOpts(options, requests.UnsortedList()...)
+		for request := range requests {
+			c.hurryStatus(request)
+		}
 	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q workQueue) {

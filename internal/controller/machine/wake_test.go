@@ -166,9 +166,9 @@ func handle(t *testing.T, q workQueue, before, after client.Object, again bool) 
 	t.Helper()
 	c := &Controller{machines: toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc,
 		toolscache.Indexers{machinesSelecting: indexSelecting})}
-	wakes := waking(itself)
+	wakes := c.waking(itself)
 	if _, ok := cmp.Or(after, before).(*v1beta1.Switch); ok {
-		wakes = waking(c.machinesOf)
+		wakes = c.waking(c.machinesOf)
 	}
 	switch {
 	case before == nil:
