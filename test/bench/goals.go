@@ -111,7 +111,7 @@ func flipGoals() []goal {
 			measure: ratio("flips", minimalClient, 1, "cpu_apiserver_seconds", "changes", fixed), why: why,
 		},
 		{ // four writes, and events: the operator emits at most two per second
-			what: "writes by the operator for a flip", limit: atMost(4.1), format: number,
+			what: "writes by the operator for a flip", limit: atMost(4.2), format: number,
 			measure: typical("flips", fixed, "writes_per_flip"),
 		},
 		{
