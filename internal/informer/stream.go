@@ -53,9 +53,9 @@ func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	return cache.New(config, options)
 }
 
-// streamed returns the kind of an object, and the transform function of the cache for this kind. It returns false if the
-// list of the kind is not streamed. This is so if the kind has no Go type or has a binary format, or if the cache has
-// only some of the objects.
+// streamed returns the kind of an object, and the transform function of the cache for this kind. It returns false if
+// the list of the kind is not streamed. This is so if the kind has no Go type or has a binary format, or if the cache
+// has only some of the objects.
 func streamed(object runtime.Object, options cache.Options) (
 	kind schema.GroupVersionKind, transform toolscache.TransformFunc, ok bool,
 ) {
