@@ -25,7 +25,8 @@ import (
 )
 
 // pageSize is the number of objects in a page. API servers before Kubernetes 1.33 encode a whole page in memory. If the
-// objects are stored in another version, an API server may need some milliseconds for each, and has a minute for a page.
+// objects are stored in another version, an API server may need some milliseconds for each object, and has a minute for
+// a page.
 const pageSize = 1_000
 
 // NewCache is cache.New with other informers for custom resources. The options must have a scheme, a REST mapper and an
@@ -59,26 +60,29 @@ func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 func streamed(object runtime.Object, options cache.Options) (
 	kind schema.GroupVersionKind, transform toolscache.TransformFunc, ok bool,
 ) {
-	_, binary := object.(interface{ Unmarshal([]byte) error })
-	_, dynamic := object.(runtime.Unstructured)
 	kind, err := apiutil.GVKForObject(object, options.Scheme)
-	if err != nil || binary || dynamic ||
-		options.DefaultLabelSelector != nil || options.DefaultFieldSelector != nil || options.DefaultNamespaces != nil {
+	if err != nil {
 		return kind, nil, false
 	}
+	selected := options.DefaultLabelSelector != nil || options.DefaultFieldSelector != nil ||
+		options.DefaultNamespaces != nil
 	transform = options.DefaultTransform
 	for configured, byObject := range options.ByObject {
-		if other, err := apiutil.GVKForObject(configured, options.Scheme); err != nil || other != kind {
-			continue
-		}
-		if byObject.Label != nil || byObject.Field != nil || byObject.Namespaces != nil {
-			return kind, nil, false
-		}
-		if byObject.Transform != nil {
-			transform = byObject.Transform
+		if other, err := apiutil.GVKForObject(configured, options.Scheme); err == nil && other == kind {
+			selected = selected || byObject.Label != nil || byObject.Field != nil || byObject.Namespaces != nil
+			if byObject.Transform != nil {
+				transform = byObject.Transform
+			}
 		}
 	}
-	return kind, transform, true
+	return kind, transform, isCustom(object) && !selected
+}
+
+// isCustom reports whether an object has a Go type without the binary format of Kubernetes.
+func isCustom(object runtime.Object) bool {
+	_, binary := object.(interface{ Unmarshal([]byte) error })
+	_, dynamic := object.(runtime.Unstructured)
+	return !binary && !dynamic
 }
 
 // listing is a ListWatch whose informer begins with a list, even if the API server could send all objects in a watch.

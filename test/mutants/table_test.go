@@ -78,7 +78,7 @@ var mutants = []mutant{
 		{machine, "own", call, "metav1.IsControlledBy", `$1.Labels[v1beta1.MachineLabel] == $2.Name`},
 	}},
 	{class: 13, mistake: "A Machine is not reconciled when it loses a switch to another owner", edits: []edit{
-		{machine, "waking", statement, "changedByUser", `$0($1, $2, $4)`},
+		{machine, "Controller.waking", statement, "changedByUser", `$0($1, $2, $4)`},
 	}, tests: []string{"./test/integration -run ^TestOwnership$"}},
 	{class: 14, mistake: "An owner may be in another namespace", edits: []edit{
 		{machine, "ownerKey", statement, "string", `return string($param2)`},

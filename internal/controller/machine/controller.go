@@ -284,8 +284,8 @@ func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool,
 
 // updateStatus writes the status, unless it may wait. A reconcile that wrote Switches does not write the status. The
 // watch events of its writes cause another reconcile, which does. While the plans of all these reconciles are urgent,
-// none of them would write it. So an urgent plan writes it at the end of statusDelay. This status describes the Switches
-// before the plan.
+// none of them would write it. So an urgent plan writes it at the end of statusDelay. Such a status describes the
+// Switches before the plan.
 func (c *Controller) updateStatus(ctx context.Context, m *v1beta1.Machine, p plan, done outcome) error {
 	now := c.clock.Now()
 	if done.stale && (!done.urgent || now.Sub(c.outdated.Of(m)) < statusDelay) {
