@@ -42,7 +42,6 @@ import (
 	"container.training/useless/internal/controller/machine"
 	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/controller/virtualmachine"
-	"container.training/useless/internal/informer"
 )
 
 // Kinds returns the operator's kinds, read from config/crd/bases of the repository, and the built-in kinds that the
@@ -304,7 +303,6 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 		Scheme:                 scheme,
 		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return w.Mapper(), nil },
 		Cache:                  caches,
-		NewCache:               informer.NewCache,
 		Client:                 controller.ClientOptions(),
 		Controller:             config.Controller{SkipNameValidation: new(true)},
 		Metrics:                metricsserver.Options{BindAddress: "0"},
