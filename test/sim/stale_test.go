@@ -20,8 +20,8 @@ import (
 	"container.training/useless/test/sim"
 )
 
-// A lag limits the revisions that the operator's caches show. The first list of a starting operator is a consistent
-// read, even if its API server lags. Its later lists may return older data.
+// A lag limits the revisions that the operator's caches show. Lists of a starting operator are consistent reads, even if
+// its API server lags.
 type lag struct {
 	kind     string // the kind whose cache lags; "" for all kinds
 	revision int64  // the cache stops at this revision, and resumes at the end of the next step

@@ -42,6 +42,7 @@ import (
 	"container.training/useless/internal/controller/machine"
 	"container.training/useless/internal/controller/schedule"
 	"container.training/useless/internal/controller/virtualmachine"
+	"container.training/useless/internal/informer"
 )
 
 // Kinds returns the operator's kinds, read from config/crd/bases of the repository, and the built-in kinds that the
@@ -302,6 +303,7 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 	mgr, err := ctrl.NewManager(o.Config(), ctrl.Options{
 		Scheme:                 scheme,
 		MapperProvider:         func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return w.Mapper(), nil },
+		NewCache:               informer.NewCache,
 		Cache:                  caches,
 		Client:                 controller.ClientOptions(),
 		Controller:             config.Controller{SkipNameValidation: new(true)},
@@ -321,10 +323,33 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 	return o, nil
 }
 
+// awaitStart serves calls until a process has started. A manager that is stopped before runs a busy loop, and the clock
+// does not advance.
+func (w *World) awaitStart(o *Operator) error {
+	for {
+		select {
+		case <-o.started:
+			return nil
+		default:
+		}
+		if served, err := w.step(); err != nil {
+			return err
+		} else if served {
+			continue
+		}
+		select {
+		case <-o.started:
+		case <-w.wakeup:
+		}
+	}
+}
+
 // Stop ends a process as a crash does: its pending calls have no effect.
 func (w *World) Stop(o *Operator) error {
 	w.Operators = slices.DeleteFunc(w.Operators, func(other *Operator) bool { return other == o })
-	<-o.started     // a manager that is stopped before it has started runs a busy loop, and the clock does not advance
+	if err := w.awaitStart(o); err != nil {
+		return err
+	}
 	synctest.Wait() // deliver pending events first: otherwise the metadata cache blocks forever
 	o.cancel()
 	for {

@@ -6,7 +6,6 @@ package machine_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -40,12 +39,13 @@ func TestCacheMemory(t *testing.T) {
 		newSwitch switchFunc
 		maxBytes  float64
 	}{
-		{"resting", restingSwitch, 800},
-		{"flipped", flippedSwitch, 1200},
+		{"resting", restingSwitch, 700},
+		{"flipped", flippedSwitch, 1100},
 	} {
 		t.Run(test.state, func(t *testing.T) {
-			ours := heapPerSwitch(t, cache.Options{ByObject: machine.Options{}.CacheOptions()}, test.newSwitch)
-			theirs := heapPerSwitch(t, cache.Options{}, test.newSwitch)
+			trimmed := cache.Options{ByObject: machine.Options{}.CacheOptions()}
+			ours := heapPerSwitch(t, informer.NewCache, trimmed, test.newSwitch)
+			theirs := heapPerSwitch(t, cache.New, cache.Options{}, test.newSwitch)
 			t.Logf("our cache: %.0f bytes, default cache: %.0f bytes, ratio: %.2f", ours, theirs, theirs/ours)
 			if ours > test.maxBytes || theirs/ours < minRatio {
 				t.Errorf("our cache needs %.0f bytes, want at most %.0f; ratio %.2f, want at least %d",
@@ -57,14 +57,14 @@ func TestCacheMemory(t *testing.T) {
 
 // heapPerSwitch returns the bytes of live heap that each Switch in the cache needs. It measures with few and with many
 // Switches, and divides the difference by the number of additional Switches.
-func heapPerSwitch(t *testing.T, options cache.Options, newSwitch switchFunc) float64 {
+func heapPerSwitch(t *testing.T, newCache cache.NewCacheFunc, options cache.Options, newSwitch switchFunc) float64 {
 	t.Helper()
 	const few, many = 200, 2_000
-	small, err := heapOf(t.Context(), options, watchList{newSwitch, few})
+	small, err := heapOf(t.Context(), newCache, options, switchServer{newSwitch, few})
 	if err != nil {
 		t.Fatal(err)
 	}
-	large, err := heapOf(t.Context(), options, watchList{newSwitch, many})
+	large, err := heapOf(t.Context(), newCache, options, switchServer{newSwitch, many})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +73,14 @@ func heapPerSwitch(t *testing.T, options cache.Options, newSwitch switchFunc) fl
 
 // heapOf returns the bytes that a cache of Switches adds to the live heap. The cache reads the Switches from an HTTP
 // server, so that it decodes them as in the operator.
-func heapOf(ctx context.Context, options cache.Options, list watchList) (float64, error) {
-	server := httptest.NewServer(list)
+func heapOf(
+	ctx context.Context, newCache cache.NewCacheFunc, options cache.Options, switches switchServer,
+) (float64, error) {
+	server := httptest.NewServer(switches)
 	defer server.Close()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	options.HTTPClient = server.Client()
 	options.Scheme = runtime.NewScheme()
 	if err := v1beta1.AddToScheme(options.Scheme); err != nil {
 		return 0, err
@@ -89,7 +92,7 @@ func heapOf(ctx context.Context, options cache.Options, list watchList) (float64
 	options.Mapper = mapper
 
 	before := liveHeap()
-	informers, err := cache.New(&rest.Config{Host: server.URL}, options)
+	informers, err := newCache(&rest.Config{Host: server.URL}, options)
 	if err != nil {
 		return 0, err
 	}
@@ -101,8 +104,8 @@ func heapOf(ctx context.Context, options cache.Options, list watchList) (float64
 	go func() { ended <- informers.Start(ctx) }()
 	synced := informers.WaitForCacheSync(ctx)
 	after := liveHeap()
-	if n := len(store.ListKeys()); !synced || n != list.switches {
-		return 0, fmt.Errorf("the cache has %d of %d Switches", n, list.switches)
+	if n := len(store.ListKeys()); !synced || n != switches.count {
+		return 0, fmt.Errorf("the cache has %d of %d Switches", n, switches.count)
 	}
 	cancel()
 	return after - before, <-ended
@@ -122,28 +125,39 @@ func liveHeap() float64 {
 	return float64(stats.HeapAlloc)
 }
 
-// A watchList answers each request with a watch that begins with a list, as an API server does.
-type watchList struct {
+// A switchServer answers lists and watches of Switches, as an API server does. A watch may begin with a list.
+type switchServer struct {
 	newSwitch switchFunc
-	switches  int
+	count     int
 }
 
 // ServeHTTP implements http.Handler.
-func (l watchList) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s switchServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	const resourceVersion = "10000000"
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
-	var failed error
-	send := func(event watch.EventType, sw *v1beta1.Switch) {
+	list := &v1beta1.SwitchList{ListMeta: metav1.ListMeta{ResourceVersion: resourceVersion}}
+	list.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("SwitchList"))
+	for i := range s.count {
+		sw := s.newSwitch(i)
 		sw.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Switch"))
-		failed = errors.Join(failed, encoder.Encode(map[string]any{"type": event, "object": sw}))
+		list.Items = append(list.Items, *sw)
 	}
-	for i := range l.switches {
-		send(watch.Added, l.newSwitch(i))
+	if !r.URL.Query().Has("watch") {
+		_ = encoder.Encode(list) // if this fails, the cache stays empty
+		return
 	}
-	send(watch.Bookmark, &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{
-		ResourceVersion: "10000000", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
-	}})
-	if failed == nil && http.NewResponseController(w).Flush() == nil {
+	if r.URL.Query().Has("sendInitialEvents") {
+		for i := range list.Items {
+			_ = encoder.Encode(map[string]any{"type": watch.Added, "object": &list.Items[i]})
+		}
+		bookmark := &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{
+			ResourceVersion: resourceVersion, Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+		}}
+		bookmark.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Switch"))
+		_ = encoder.Encode(map[string]any{"type": watch.Bookmark, "object": bookmark})
+	}
+	if http.NewResponseController(w).Flush() == nil {
 		<-r.Context().Done()
 	}
 }
