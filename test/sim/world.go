@@ -324,7 +324,7 @@ func (w *World) StartWithView(view func(*Kind, int64) int64, name string, contro
 }
 
 // awaitStart serves calls until a process has started. A manager that is stopped before runs a busy loop, and the clock
-// does not advance.
+// does not advance. Meanwhile, the process cannot crash, because only writes crash a process, and it sends none.
 func (w *World) awaitStart(o *Operator) error {
 	for {
 		select {
