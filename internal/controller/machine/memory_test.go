@@ -131,31 +131,34 @@ type switchServer struct {
 	count     int
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. It sends one Switch after the other, so it needs almost no memory itself. If a
+// write fails, the cache does not become complete.
 func (s switchServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const resourceVersion = "10000000"
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
-	list := &v1beta1.SwitchList{ListMeta: metav1.ListMeta{ResourceVersion: resourceVersion}}
-	list.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("SwitchList"))
-	for i := range s.count {
-		sw := s.newSwitch(i)
-		sw.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Switch"))
-		list.Items = append(list.Items, *sw)
-	}
 	if !r.URL.Query().Has("watch") {
-		_ = encoder.Encode(list) // if this fails, the cache stays empty
+		fmt.Fprintf(w, `{"kind":"SwitchList","metadata":{"resourceVersion":%q},"items":[`, resourceVersion)
+		for i := range s.count {
+			if i > 0 {
+				fmt.Fprint(w, ",")
+			}
+			_ = encoder.Encode(s.newSwitch(i))
+		}
+		fmt.Fprint(w, "]}")
 		return
 	}
+	send := func(event watch.EventType, sw *v1beta1.Switch) {
+		sw.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Switch"))
+		_ = encoder.Encode(map[string]any{"type": event, "object": sw})
+	}
 	if r.URL.Query().Has("sendInitialEvents") {
-		for i := range list.Items {
-			_ = encoder.Encode(map[string]any{"type": watch.Added, "object": &list.Items[i]})
+		for i := range s.count {
+			send(watch.Added, s.newSwitch(i))
 		}
-		bookmark := &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{
+		send(watch.Bookmark, &v1beta1.Switch{ObjectMeta: metav1.ObjectMeta{
 			ResourceVersion: resourceVersion, Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
-		}}
-		bookmark.SetGroupVersionKind(v1beta1.GroupVersion.WithKind("Switch"))
-		_ = encoder.Encode(map[string]any{"type": watch.Bookmark, "object": bookmark})
+		}})
 	}
 	if http.NewResponseController(w).Flush() == nil {
 		<-r.Context().Done()
