@@ -16,6 +16,10 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,15 +104,25 @@ func useExclusiveCluster(t testing.TB) {
 	assigned.Store(t.Name(), c)
 }
 
-// clean deletes all Machines and VirtualMachines. If any remained, the next test's operator would process them and
-// count them in its metrics. No operator runs now, so clean removes the finalizers. It sends several requests at the
-// same time. One after the other, the requests for 200 Machines can take a minute on a busy computer.
+// leftovers returns lists of all kinds that the operator processes.
+func leftovers() []client.ObjectList {
+	return []client.ObjectList{
+		&v1beta1.MachineList{}, &cloudnativev1alpha1.VirtualMachineList{},
+		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &batchv1.CronJobList{},
+		&autoscalingv2.HorizontalPodAutoscalerList{}, &appsv1.ReplicaSetList{}, &networkingv1.IngressList{},
+	}
+}
+
+// clean deletes the objects that the operator processes. If any remained, the next test's operator would process them
+// and count them in its metrics. The namespace of a test is deleted, but no controller deletes the objects in it. No
+// operator runs now, so clean removes the finalizers. It sends several requests at the same time. One after the other,
+// the requests for 200 Machines can take a minute on a busy computer.
 func (c *testCluster) clean() error {
 	ctx := context.Background()
 	remaining := ""
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, defaultTimeout, true, func(ctx context.Context) (bool, error) {
 		remaining = ""
-		for _, list := range []client.ObjectList{&v1beta1.MachineList{}, &cloudnativev1alpha1.VirtualMachineList{}} {
+		for _, list := range leftovers() {
 			if err := c.admin.List(ctx, list); err != nil {
 				return false, err
 			}
@@ -127,7 +141,7 @@ func (c *testCluster) clean() error {
 		return remaining == "", nil
 	})
 	if err != nil {
-		return fmt.Errorf("delete Machines and VirtualMachines: %w: %s", err, remaining)
+		return fmt.Errorf("delete the objects of the test: %w: %s", err, remaining)
 	}
 	return nil
 }
