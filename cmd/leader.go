@@ -77,8 +77,9 @@ func (l *podLock) setup(mgr ctrl.Manager, identity string, managerOptions ctrl.O
 // a second process in the container. And a container runtime that lost its state can forget a container that still
 // runs. Therefore the kernel must exclude a second process:
 //
-//   - The identity contains the network namespace. The kernel gives each namespace its own number while a process uses
-//     it. Two processes with the same identity are therefore in the same network namespace.
+//   - The identity contains the kernel's boot ID and the network namespace. The kernel gives each namespace its own
+//     number while a process uses it. Two processes with the same identity are therefore in the same network namespace.
+//     Containers in virtual machines, such as Kata Containers, have different boot IDs.
 //   - In each network namespace, only one socket can have the UID of the Pod in its name. The process never closes
 //     this socket. The kernel closes it after the last thread has ended, so a process that is suspended or hangs still
 //     has it.
@@ -94,10 +95,15 @@ func podIdentity(podUID string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
 	if err := bindForever("@useless-operator/" + podUID); err != nil {
 		return "", fmt.Errorf("exclude other processes of the Pod %s: %w", podUID, err)
 	}
-	return host + "_" + podUID + "_" + strings.Trim(namespace, "net:[]"), nil
+	place := strings.TrimSpace(string(bootID)) + "_" + strings.Trim(namespace, "net:[]")
+	return host + "_" + podUID + "_" + place, nil
 }
 
 // bindForever gives the name to a socket that the process never closes. A name that starts with @ is in the abstract

@@ -30,9 +30,9 @@ func TestPodIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace, ok := strings.CutPrefix(identity, host+"_"+podUID+"_")
-	if !ok || !regexp.MustCompile(`^\d+$`).MatchString(namespace) {
-		t.Errorf("the identity is %q, want HOST_UID_NUMBER", identity)
+	place, ok := strings.CutPrefix(identity, host+"_"+podUID+"_")
+	if !ok || !regexp.MustCompile(`^[0-9a-f-]{36}_\d+$`).MatchString(place) {
+		t.Errorf("the identity is %q, want HOST_UID_BOOTID_NAMESPACE", identity)
 	}
 	for range 3 {
 		runtime.GC()
