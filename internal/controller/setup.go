@@ -172,7 +172,6 @@ func (o Options) CacheOptions(scheme *runtime.Scheme) (cache.Options, error) {
 	}
 	byObject, err := informer.Merge(scheme, all...)
 	return cache.Options{
-		NewInformer:      informer.New,
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject:         byObject,
 	}, err
