@@ -92,8 +92,8 @@ func convergence(ctx context.Context, b *bench) error {
 	four := append(two[:2:2], b.client(creator), b.client(replicaSetAlgorithm))
 	races := []race{
 		{b, size{1_000, 10}, time.Second, 20, four},
-		{b, size{10_000, 10}, 2 * time.Second, 12, two},
-		{b, size{100, 1_000}, 2 * time.Second, 12, two},
+		{b, size{10_000, 10}, 2 * time.Second, 10, two},
+		{b, size{100, 1_000}, 2 * time.Second, 10, two},
 	}
 	switch {
 	case b.base != nil:
@@ -108,7 +108,7 @@ func convergence(ctx context.Context, b *bench) error {
 		}
 	case b.quick:
 		races = races[:1]
-		races[0].turn, races[0].rounds = time.Second/2, 10
+		races[0].turn, races[0].rounds = time.Second/2, 6
 	}
 	for _, r := range races {
 		if err := r.run(ctx); err != nil {

@@ -64,7 +64,7 @@ type prototype struct {
 const mark, unmarked = "mark", `"mark":""`
 
 // newPrototype creates a Machine. The operator turns down each of its Switches once, so all Switches have their final
-// size. The operator continues to run. It would correct the copies if they were wrong.
+// size. The operator continues to run.
 func (e *environment) newPrototype(ctx context.Context, switches int) (p *prototype, err error) {
 	m := newMachine(nameOf(0), switches)
 	m.Labels = map[string]string{mark: ""}

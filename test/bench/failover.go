@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,8 +24,7 @@ import (
 //   - SIGTERM, SIGKILL: the leader receives the signal, and a second replica takes over.
 //   - crash: the leader is the only replica and receives SIGKILL. It starts again at once in the same Pod.
 //
-// Values of a round. They describe the flips that were due after the end of a leader, and happened before the next
-// leader ended:
+// Values of a round. They describe the flips that happened after the end of a leader and before the end of the next one:
 //   - flips, lateness_…: as in flips
 //
 // Values of all rounds. The case is only the size:
@@ -68,6 +68,7 @@ type replicas struct {
 	started  int       // number of started processes
 	leader   *process
 	failures []failure
+	lastLate atomic.Int64 // Unix time in nanoseconds of the last flip that was more than lateAfterFailure late
 }
 
 // A failure is the end of a leader.
@@ -79,11 +80,19 @@ type failure struct {
 // crash is the cause of a failure without a second replica. The other causes are names of signals.
 const crash = "crash"
 
+// lateAfterFailure is the lateness of a flip that a failure has delayed. Other flips are rarely this late.
+const lateAfterFailure = time.Second
+
 // endLeaders ends one leader after the other while users turn up 20 Switches per second. It returns all flips.
 func (f *replicas) endLeaders(ctx context.Context, u *users) (flips []flip, err error) {
 	causes := slices.Repeat([]string{"SIGTERM", crash, "SIGKILL"}, 5)
 	if f.quick {
 		causes = causes[:1]
+	}
+	u.onFlip = func(flips []flip) {
+		if last := flips[len(flips)-1]; last.late() > lateAfterFailure {
+			f.lastLate.Store(last.heard.UnixNano())
+		}
 	}
 	until := make(chan struct{})
 	group, ctx := errgroup.WithContext(ctx)
@@ -123,15 +132,14 @@ func (f *replicas) startContainer() (*process, error) {
 
 // endLeader ends the leader, and waits until another process leads.
 func (f *replicas) endLeader(ctx context.Context, cause string) (err error) {
-	const calm = 6 * time.Second // longer than the flip delay
-	calmed := time.Now().Add(calm)
+	previous := time.Now()
 	var next *process
 	if cause != crash {
 		if next, err = f.startPod(ctx); err != nil {
 			return err
 		}
 	}
-	if err := pause(ctx, time.Until(calmed)); err != nil {
+	if err := f.awaitPunctual(ctx, previous); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -159,6 +167,25 @@ func (f *replicas) endLeader(ctx context.Context, cause string) (err error) {
 	return err
 }
 
+// awaitPunctual waits until the previous leader's end delays no more flips. The new leader notices some Switches at its
+// start, and turns them down after the flip delay.
+func (f *replicas) awaitPunctual(ctx context.Context, previous time.Time) error {
+	const calm = flipDelay + time.Second
+	for {
+		last := time.Unix(0, f.lastLate.Load())
+		if last.Before(previous) {
+			last = previous
+		}
+		left := calm - time.Since(last)
+		if left <= 0 {
+			return nil
+		}
+		if err := pause(ctx, left); err != nil {
+			return err
+		}
+	}
+}
+
 // recordRounds records the flips after each failure.
 func (f *replicas) recordRounds(flips []flip) error {
 	rounds := map[string]int{}
@@ -169,7 +196,7 @@ func (f *replicas) recordRounds(flips []flip) error {
 		}
 		var after []flip
 		for _, flip := range flips {
-			if !flip.Due.Before(failure.at) && flip.heard.Before(end) {
+			if flip.heard.After(failure.at) && flip.heard.Before(end) {
 				after = append(after, flip)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 
 func TestRate(t *testing.T) {
 	l := &load{warmup: 7 * time.Second, length: 5 * time.Second, doubling: 10 * time.Second}
-	for since, want := range map[float64]float64{0: 25, 11.9: 25, 12: 25, 32: 100} {
+	for since, want := range map[float64]float64{0: 25, 11.9: 25, 12: 35, 32: 140} {
 		if got := l.rate(time.Duration(since * float64(time.Second))); math.Abs(got-want) > 1e-9 {
 			t.Errorf("rate after %v s is %v, want %v", since, got, want)
 		}
@@ -28,7 +28,7 @@ func TestCapacity(t *testing.T) {
 		overloaded bool
 	}{
 		{reason: "not enough flips", late: some(rateWindow, 0)},
-		{reason: "half of the flips are late", late: append(some(101, 1), some(100, 0)...), want: time.Second},
+		{reason: "half of the flips are late", late: append(some(101, 1), some(100, 0)...), want: 2 * time.Second},
 		{reason: "most flips are late", late: some(rateWindow+1, 1), overloaded: true},
 		{reason: "later flips do not count", late: append(some(201, 0), some(200, 1)...),
 			want: 2 * time.Second, overloaded: true},

@@ -119,7 +119,7 @@ func flipGoals() []goal {
 			measure: overall("flips", fixed, "lateness_p99_seconds"),
 		},
 		{
-			what: "p99 of the time that the status of a Machine is outdated, 25 flips/s", limit: atMost(1), format: duration,
+			what: "p99 of the time that the status of a Machine is outdated, 25 flips/s", limit: atMost(500e-3), format: duration,
 			measure: overall("flips", fixed, "staleness_p99_seconds"),
 		},
 		{
@@ -130,24 +130,27 @@ func flipGoals() []goal {
 }
 
 func failoverGoals() []goal {
-	latest := func(cause string) measurement { return typical("failover", "500x1, "+cause, "lateness_max_seconds") }
+	const key = "lateness_max_seconds"
+	latest := func(cause string) measurement { return highest("failover", "500x1, "+cause, key) }
 	return []goal{
 		{
 			what:  "maximum lateness after the leader receives SIGTERM",
 			limit: atMost(2.5), format: duration, measure: latest("SIGTERM"),
 		},
 		{
+			// Another process tries to take the Lease every 2 s to 4.4 s: the default of controller-runtime, with the
+			// jitter of client-go.
 			what:  "maximum lateness after the leader receives SIGKILL; its Lease lasts 15 s",
-			limit: atMost(17), format: duration, measure: latest("SIGKILL"),
+			limit: atMost(19.5), format: duration, measure: latest("SIGKILL"),
 		},
 		{
-			what:  "maximum lateness after the container of the only replica crashes",
-			limit: atMost(3), format: duration, measure: latest(crash),
+			what:  "maximum lateness after the process of the only replica is killed and starts again at once",
+			limit: atMost(1), format: duration, measure: latest(crash),
 		},
 	}
 }
 
-// scheduleGoals limits the lag to ten seconds. Users do not notice this lag, because the times of schedules are full
+// scheduleGoals limits the lag to seven seconds. Users do not notice this lag, because the times of schedules are full
 // minutes. By design, a start or a stop is one write to the workload.
 func scheduleGoals() []goal {
 	const kase, due = "2000", "2,000 Deployments due in the same second"
@@ -155,7 +158,7 @@ func scheduleGoals() []goal {
 	return []goal{
 		{
 			what:  "p99 of the time until a scheduled stop or start, " + due,
-			limit: atMost(10), format: duration, measure: value("lag_p99_seconds"),
+			limit: atMost(7), format: duration, measure: value("lag_p99_seconds"),
 		},
 		{
 			what: "writes to Deployments, " + due, limit: atMost(2000), format: number, measure: value("writes_deployments"),
@@ -166,17 +169,21 @@ func scheduleGoals() []goal {
 func largeGoals() []goal {
 	start := func(key string) measurement { return typical("large", "start", key) }
 	return []goal{
-		{what: "time to start, 10000x10", limit: atMost(6), format: duration, measure: start("seconds")},
+		{
+			what: "time to start, 10000x10", limit: atMost(6), format: duration, measure: start("seconds"),
+			why: "kube-apiserver uses more processor time for a start than the operator.",
+		},
 		{
 			what:  "maximum memory in a cgroup of 256 MiB, 10000x10, each Switch was flipped",
-			limit: atMost(200 << 20), format: byteSize, measure: start("peak_bytes"),
+			limit: atMost(200 << 20), format: byteSize, measure: start("cgroup_peak_bytes"),
 		},
 		{
 			what:  "maximum time until the operator notices a Switch during a start, 10000x10",
 			limit: atMost(6), format: duration, measure: overall("large", withUsers, "notice_max_seconds"),
+			why: "The operator notices no Switch before its cache has all Switches.",
 		},
 		{
-			what:  "writes at rest in 2 minutes, without the renewals of the Lease, 10000x10",
+			what:  "writes at rest in a minute, without the renewals of the Lease, 10000x10",
 			limit: atMost(0), format: number, measure: typical("large", "rest", "writes"),
 		},
 	}
@@ -184,17 +191,18 @@ func largeGoals() []goal {
 
 func versionsGoals() []goal {
 	const of = ", only v1beta1 / both versions, 2000x10"
-	part := func(cost, work string) measurement {
-		return between("versions", onlyV1beta1, bothVersions, 1, cost, work, "2000x10")
+	part := func(group int, cost, work string) measurement {
+		return between("versions", onlyV1beta1, bothVersions, group, cost, work, "2000x10")
 	}
 	return []goal{
 		{
 			what: "kube-apiserver's CPU time for a write of a Machine" + of, limit: atMost(0.6), format: number,
-			measure: part("cpu_apiserver_seconds", "writes"),
+			measure: part(1, "cpu_apiserver_seconds", "writes"),
+			why:     "kube-apiserver also needs processor time for work that does not depend on the number of versions.",
 		},
-		{
+		{ // one value without an interval, because all rounds measure the same two processes
 			what: "kube-apiserver's memory" + of, limit: atMost(0.6), format: number,
-			measure: part("apiserver_memory_bytes", ""),
+			measure: part(versionsRounds, "apiserver_memory_bytes", ""),
 			why:     "kube-apiserver also needs memory for other things than Machines and Switches.",
 		},
 	}
@@ -253,15 +261,28 @@ func costOf(rounds [][]map[string]float64, subject int, cost, work string) float
 
 // typical returns the median of a value of the operator over all rounds.
 func typical(experiment, kase, key string) measurement {
+	return func(r results) (estimate, bool) { return bootstrap(r.values(experiment, kase, key)) }
+}
+
+// highest returns the highest value of the operator in all rounds.
+func highest(experiment, kase, key string) measurement {
 	return func(r results) (estimate, bool) {
-		var values []float64
-		for _, round := range r.byRound(experiment, kase, "ours") {
-			if value, ok := round[0][key]; ok {
-				values = append(values, value)
-			}
+		values := r.values(experiment, kase, key)
+		if len(values) == 0 {
+			return estimate{}, false
 		}
-		return bootstrap(values)
+		return exactly(slices.Max(values)), true
 	}
+}
+
+// values returns a value of the operator from each round that has it.
+func (r results) values(experiment, kase, key string) (values []float64) {
+	for _, round := range r.byRound(experiment, kase, "ours") {
+		if value, ok := round[0][key]; ok {
+			values = append(values, value)
+		}
+	}
+	return values
 }
 
 // overall returns a value of the operator's record of all rounds.

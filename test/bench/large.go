@@ -24,26 +24,16 @@ import (
 
 // large measures the operator with 100,000 Switches that have all been turned down before: starts, starts while users
 // turn Switches up, and the activity at rest after the last start. With a base, the two revisions take turns, with more
-// starts and fewer Machines. Only the starts without users are then measured. kube-apiserver serves only v1beta1: it
-// needs minutes to convert this many objects for its cache of v1alpha1.
+// starts and fewer Machines. Only the starts without users are then measured.
 func large(ctx context.Context, b *bench) error {
-	s, rounds, rest := b.large(), 5, 2*time.Minute
+	s, rounds, rest := b.large(), 5, time.Minute
 	if b.base != nil && !b.quick {
 		rounds = 15
 	} else if b.base == nil && b.quick {
-		rounds, rest = 2, 15*time.Second
+		rounds, rest = 2, 5*time.Second
 	}
 	b.log("%s: preparing", s)
-	prepare := func(e *environment) error {
-		if err := e.stopV1alpha1(ctx); err != nil {
-			return err
-		}
-		p, err := e.newPrototype(ctx, s.switches)
-		if err != nil {
-			return err
-		}
-		return e.multiply(ctx, p, 1, s.machines)
-	}
+	prepare := func(e *environment) error { return e.fillWithV1beta1(ctx, s) }
 	return b.inTurns(ctx, rounds, prepare, func(e *environment, round int) error {
 		if err := e.quiesce(ctx); err != nil {
 			return err
@@ -62,6 +52,20 @@ func large(ctx context.Context, b *bench) error {
 		}
 		return b.rest(ctx, e, s, p, rest)
 	})
+}
+
+// fillWithV1beta1 writes Machines into etcd. kube-apiserver serves only v1beta1, because it needs minutes to convert
+// 100,000 Switches for its cache of v1alpha1.
+func (e *environment) fillWithV1beta1(ctx context.Context, s size) error {
+	if err := e.stopV1alpha1(ctx); err != nil {
+		return err
+	}
+	p, err := e.newPrototype(ctx, s.switches)
+	if err != nil {
+		return err
+	}
+	e.killProcesses()
+	return e.multiply(ctx, p, 1, s.machines)
 }
 
 // quiesce ends the operator and waits until the control plane is almost idle.
@@ -135,13 +139,18 @@ func (p *process) addUse(values map[string]float64) (err error) {
 	if values["peak_bytes"], err = peakMemory(p.Process); err != nil {
 		return err
 	}
+	values["received_bytes"], err = p.received()
+	return err
+}
+
+// received returns the number of bytes that the process has read since its start.
+func (p *process) received() (float64, error) {
 	proc, err := procfs.NewProc(p.PID())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	io, err := proc.IO()
-	values["received_bytes"] = float64(io.RChar)
-	return err
+	return float64(io.RChar), err
 }
 
 // withUsers is the case of startsWithUsers. It has the requests per second.

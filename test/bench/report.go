@@ -75,7 +75,7 @@ type page struct {
 	Machine, BigMachine Record
 	Rows                []goalRow
 	Met, Missed         int
-	Why                 []string // reasons for missed goals
+	Why                 []string // missed goals with reasons
 	Races               []raceTable
 	Sizes               []Record // of the experiment big
 
@@ -136,8 +136,8 @@ func newPage(records, big results) *page {
 			p.Met++
 		case "no":
 			p.Missed++
-			if goal.why != "" && !slices.Contains(p.Why, goal.why) {
-				p.Why = append(p.Why, goal.why)
+			if goal.why != "" {
+				p.Why = append(p.Why, row.What+": "+goal.why)
 			}
 		}
 	}
