@@ -36,7 +36,7 @@ func TestCapacity(t *testing.T) {
 		flips := lateFlips(100, test.late...)
 		got := time.Duration(0)
 		if w := capacity(flips); w != nil {
-			got = spanOf(w)
+			got = spanOf(w).Round(time.Millisecond)
 		}
 		if got != test.want || overloaded(flips) != test.overloaded {
 			t.Errorf("%s: got a window of %s, overloaded %t; want %s, %t",

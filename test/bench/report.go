@@ -137,7 +137,7 @@ func newPage(records, big results) *page {
 		case "no":
 			p.Missed++
 			if goal.why != "" {
-				p.Why = append(p.Why, row.What+": "+goal.why)
+				p.Why = append(p.Why, fmt.Sprintf("*%s.* %s", row.What, goal.why))
 			}
 		}
 	}

@@ -166,7 +166,7 @@ func TestPublish(t *testing.T) {
 			"creator, 1000 × 10 | at least 0.65 | 2 | yes |",
 			"minimal client, 10000 × 10 | at least 0.9 | 0.5 | no |",
 			"\n| time to start, 10000 × 10 | at most 6 s | not measured | – |",
-			"\nWhy goals are missed:\n\n- Switches per second, operator / minimal client, 10000 × 10: The operator uses",
+			"\nWhy goals are missed:\n\n- *Switches per second, operator / minimal client, 10000 × 10.* The operator uses",
 			"bar [1, 0, 0.5, 0]",
 			"bar [5.00, 15.00]",
 		},
