@@ -180,8 +180,8 @@ func closed() <-chan struct{} {
 
 // requestCounter counts requests by namespace, and by method and resource, such as "PATCH machines/status". Requests
 // for all namespaces have the namespace "". It counts failed requests separately, with their status or error in the
-// key. It does not count watches, or the two periodic requests of the operator. One of these requests goes to the
-// metrics API. The other one checks whether KEDA is installed.
+// key. A list counts once, although it can have several pages. It does not count watches, or the two periodic requests of
+// the operator. One of these requests goes to the metrics API. The other one checks whether KEDA is installed.
 type requestCounter struct {
 	mu      sync.Mutex
 	counts  map[string]map[string]int
@@ -196,8 +196,10 @@ func newRequestCounter() *requestCounter {
 func (c *requestCounter) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		path := request.URL.Path
+		query := request.URL.Query()
 		periodic := strings.HasPrefix(path, "/apis/metrics.k8s.io/") || strings.HasPrefix(path, "/apis/keda.sh/")
-		if request.URL.Query().Get("watch") != "" || periodic {
+		furtherPage := query.Has("continue") // the first page counts for the whole list
+		if query.Get("watch") != "" || periodic || furtherPage {
 			return next.RoundTrip(request)
 		}
 		namespace, what := subject(path)
