@@ -18,16 +18,16 @@ import (
 )
 
 // big measures how the operator and kube-apiserver scale, from 1,000 to 300,000 Switches in up to 1,000 namespaces. The
-// number of Machines grows in one environment. kube-apiserver serves only v1beta1, because 24 GB of memory are not enough
-// for the last size with both versions. The last size is not part of a quick run.
+// number of Machines grows in one environment. kube-apiserver serves only v1beta1, because 24 GB of memory are not
+// enough for the last size with both versions. The last size is not part of a quick run.
 //
 // Values of a size, in addition to the values of restart:
 //   - memory_limit_bytes: GOMEMLIMIT of the operator
 //   - memory_bytes: the resident memory of the operator after the sweep
 //   - apiserver_memory_bytes: the resident memory of kube-apiserver after the start
 //   - etcd_bytes: the size of etcd's database
-//   - sweep_seconds, sweep_cpu_seconds, sweep_received_bytes: the time of a sweep, and the operator's CPU time and received
-//     bytes in it. In a sweep, a label of each Machine changes, and the operator reconciles each Machine once.
+//   - sweep_seconds, sweep_cpu_seconds, sweep_received_bytes: the time of a sweep, and the operator's CPU time and
+//     received bytes in it. In a sweep, a label of each Machine changes, and the operator reconciles each Machine once.
 func big(ctx context.Context, b *bench) (err error) {
 	sizes := []size{{100, 10}, {1_000, 10}, {3_000, 10}, {10_000, 10}, {30_000, 10}}
 	if b.quick {

@@ -24,7 +24,7 @@ import (
 //   - SIGTERM, SIGKILL: the leader receives the signal, and a second replica takes over.
 //   - crash: the leader is the only replica and receives SIGKILL. It starts again at once in the same Pod.
 //
-// Values of a round. They describe the flips that happened after the end of a leader and before the end of the next one:
+// Values of a round. They describe the flips that happened after the end of a leader and before the next end:
 //   - flips, lateness_…: as in flips
 //
 // Values of all rounds. The case is only the size:

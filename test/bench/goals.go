@@ -119,7 +119,8 @@ func flipGoals() []goal {
 			measure: overall("flips", fixed, "lateness_p99_seconds"),
 		},
 		{
-			what: "p99 of the time that the status of a Machine is outdated, 25 flips/s", limit: atMost(500e-3), format: duration,
+			what:  "p99 of the time that the status of a Machine is outdated, 25 flips/s",
+			limit: atMost(500e-3), format: duration,
 			measure: overall("flips", fixed, "staleness_p99_seconds"),
 		},
 		{

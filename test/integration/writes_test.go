@@ -180,8 +180,8 @@ func closed() <-chan struct{} {
 
 // requestCounter counts requests by namespace, and by method and resource, such as "PATCH machines/status". Requests
 // for all namespaces have the namespace "". It counts failed requests separately, with their status or error in the
-// key. A list counts once, although it can have several pages. It does not count watches, or the two periodic requests of
-// the operator. One of these requests goes to the metrics API. The other one checks whether KEDA is installed.
+// key. A list counts once, although it can have several pages. It does not count watches, or the two periodic requests
+// of the operator. One of these requests goes to the metrics API. The other one checks whether KEDA is installed.
 type requestCounter struct {
 	mu      sync.Mutex
 	counts  map[string]map[string]int
