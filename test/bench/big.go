@@ -18,8 +18,8 @@ import (
 )
 
 // big measures how the operator and kube-apiserver scale, from 1,000 to 300,000 Switches in up to 1,000 namespaces. The
-// number of Machines grows in one environment. kube-apiserver serves only v1beta1, because 24 GB of memory are not
-// enough for the last size with both versions. The last size is not part of a quick run.
+// number of Machines grows in one environment. kube-apiserver serves only v1beta1: with both versions, it needs more
+// than 20 GiB of memory for the last size. The last size is not part of a quick run.
 //
 // Values of a size, in addition to the values of restart:
 //   - memory_limit_bytes: GOMEMLIMIT of the operator

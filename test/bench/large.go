@@ -33,7 +33,13 @@ func large(ctx context.Context, b *bench) error {
 		rounds, rest = 2, 5*time.Second
 	}
 	b.log("%s: preparing", s)
-	prepare := func(e *environment) error { return e.fillWithV1beta1(ctx, s) }
+	prepare := func(e *environment) error {
+		// kube-apiserver needs minutes to convert 100,000 Switches for its cache of v1alpha1.
+		if err := e.stopV1alpha1(ctx); err != nil {
+			return err
+		}
+		return e.fill(ctx, s)
+	}
 	return b.inTurns(ctx, rounds, prepare, func(e *environment, round int) error {
 		if err := e.quiesce(ctx); err != nil {
 			return err
@@ -52,20 +58,6 @@ func large(ctx context.Context, b *bench) error {
 		}
 		return b.rest(ctx, e, s, p, rest)
 	})
-}
-
-// fillWithV1beta1 writes Machines into etcd. kube-apiserver serves only v1beta1, because it needs minutes to convert
-// 100,000 Switches for its cache of v1alpha1.
-func (e *environment) fillWithV1beta1(ctx context.Context, s size) error {
-	if err := e.stopV1alpha1(ctx); err != nil {
-		return err
-	}
-	p, err := e.newPrototype(ctx, s.switches)
-	if err != nil {
-		return err
-	}
-	e.killProcesses()
-	return e.multiply(ctx, p, 1, s.machines)
 }
 
 // quiesce ends the operator and waits until the control plane is almost idle.

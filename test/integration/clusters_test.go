@@ -104,7 +104,7 @@ func useExclusiveCluster(t testing.TB) {
 	assigned.Store(t.Name(), c)
 }
 
-// leftovers returns lists of all kinds that the operator processes.
+// leftovers returns lists of the kinds that the operator processes, except ScaledObjects, which need the CRD of KEDA.
 func leftovers() []client.ObjectList {
 	return []client.ObjectList{
 		&v1beta1.MachineList{}, &cloudnativev1alpha1.VirtualMachineList{},
