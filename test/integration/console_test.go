@@ -108,6 +108,7 @@ var consoleTests = map[string][]consoleTest{
 		{begins: "(cd /tmp/release", skip: needsRelease},
 		{begins: "kubectl apply -k .", folder: "..", after: "kubectl get clusterrole useless-schedule-deployments-role"},
 		{begins: "kubectl get --raw /metrics", before: "kubectl get machines.v1alpha1.useless.container.training"},
+		{begins: "kubectl apply -k .", folder: "..", before: "cp ../v1beta1-only.yaml ../kustomization.yaml"},
 		{begins: "kubectl get crd machines"},
 		{begins: "kubectl delete machines"},
 		{begins: "helm uninstall"},
@@ -198,6 +199,7 @@ func newConsoleShell(t *testing.T) *consoleShell {
 		os.Symlink(helm.Path, filepath.Join(s.bin, "helm")),
 		os.WriteFile(filepath.Join(s.clone, "values.yaml"), []byte(docexamples.Block(t, "installing.md", "image:")), 0o600),
 		os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(docexamples.Block(t, "installing.md", "resources:")), 0o600),
+		os.WriteFile(filepath.Join(dir, "v1beta1-only.yaml"), []byte(docexamples.Block(t, "installing.md", "components:")), 0o600),
 	)
 	if err != nil {
 		t.Fatal(err)

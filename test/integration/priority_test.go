@@ -6,7 +6,6 @@ package integration
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,7 +63,7 @@ func TestUserChangesBeforeNewMachines(t *testing.T) {
 }
 
 // TestFlipsBeforeOtherWrites starts an operator at a time when many switches are due. The operator must turn the
-// switches down before it sends other writes.
+// switches down before it sends other writes. Only a status that has waited for half a second may overtake them.
 func TestFlipsBeforeOtherWrites(t *testing.T) {
 	useExclusiveCluster(t)
 	const machines = 60
@@ -100,30 +99,51 @@ func TestFlipsBeforeOtherWrites(t *testing.T) {
 	}
 	// A worker may send other writes when no more switches wait. At this time, each other worker may still be busy with
 	// its last flip.
-	if first := slices.Index(order.all(), "PATCH machines/status"); first <= machines-workers {
-		t.Errorf("at most %d of %d due switches were turned down before the first other write", first, machines)
+	if flips := order.flipsBeforeEarlyStatus(); flips <= machines-workers {
+		t.Errorf("at most %d of %d due switches were turned down before the first status that had not waited", flips, machines)
 	}
 }
+
+// minStatusDelay is less than the time for which a status waits behind due flips. That time begins shortly before the
+// operator sends its flip.
+const minStatusDelay = 250 * time.Millisecond
 
 // A sequence records the operator's patches in the order in which they were sent.
 type sequence struct {
 	mu      sync.Mutex
-	patches []string
+	patches []sentPatch
+}
+
+type sentPatch struct {
+	path string
+	at   time.Time
 }
 
 func (s *sequence) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
-		if _, resource := subject(request.URL.Path); request.Method == http.MethodPatch {
+		if request.Method == http.MethodPatch {
 			s.mu.Lock()
-			s.patches = append(s.patches, request.Method+" "+resource)
+			s.patches = append(s.patches, sentPatch{request.URL.Path, time.Now()})
 			s.mu.Unlock()
 		}
 		return next.RoundTrip(request)
 	})
 }
 
-func (s *sequence) all() []string {
+// flipsBeforeEarlyStatus returns how many flips were sent before the first status of a Machine that was sent less than
+// minStatusDelay after the flip of this Machine. Without such a status, it returns the number of all flips.
+func (s *sequence) flipsBeforeEarlyStatus() (flips int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.patches)
+	flippedAt := map[string]time.Time{} // by the path of the Machine's status
+	for _, patch := range s.patches {
+		if at, ok := flippedAt[patch.path]; ok && patch.at.Sub(at) < minStatusDelay {
+			break
+		}
+		if namespace, name, ok := strings.Cut(patch.path, "/switches/"); ok {
+			flippedAt[namespace+"/machines/"+strings.TrimSuffix(name, "-0")+"/status"] = patch.at
+			flips++
+		}
+	}
+	return flips
 }
