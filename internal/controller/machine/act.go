@@ -69,6 +69,9 @@ func (c *Controller) act(ctx context.Context, m *v1beta1.Machine, p plan) (outco
 	}
 	scaling := errors.Join(released, a.adopt(ctx, p.adopt), a.create(ctx, missing), a.delete(ctx, p.surplus))
 	raising := a.raise(ctx, p.raise)
+	if p.raising && raising == nil {
+		c.lowered.Forget(client.ObjectKeyFromObject(m))
+	}
 	err := errors.Join(scaling, raising, a.lower(ctx, p.lower))
 	return outcome{stale: a.wrote(), scaling: scaling, raised: raising == nil}, err
 }
@@ -231,7 +234,9 @@ func (a *action) lower(ctx context.Context, lower bool) error {
 	_, err := patch.Object(ctx, a.client, a.machine, func(m *v1beta1.Machine) {
 		m.Spec.Position = v1beta1.PositionDown
 	})
-	a.lowered = err == nil
+	if a.lowered = err == nil; a.lowered {
+		a.Controller.lowered.Keep(a.machine, true)
+	}
 	return apierror.IgnoreGone(err)
 }
 

@@ -55,11 +55,12 @@ type dueSwitch struct {
 // starts when the operator notices the Switch. Also, other Machines may wait for the same worker.
 func (p *plan) isUrgent() bool { return len(p.flip)+len(p.notice) > 0 }
 
-// remembered has the times that the controller keeps in memory, because the Machine and its Switches do not always
-// record them. A zero time means that there was no flip or attempt since the start of the process.
+// remembered has what the controller keeps in memory, because the Machine and its Switches do not always record it. A
+// zero time means that there was no flip or attempt since the start of the process.
 type remembered struct {
 	flipped   time.Time // a Switch was turned down
 	attempted time.Time // a Switch may have been turned down: the request had no answer, or a server error
+	lowered   bool      // the position was set back to down, but the status does not have the position down yet
 }
 
 // decide returns the plan for a Machine. The argument switches has the Switches of the Machine, and the Switches
@@ -73,8 +74,8 @@ func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known remembered, fr
 	p := plan{selector: selector, mine: own(m, switches)}
 	p.lastFlip = lastFlip(m, switches, known.flipped, now) // includes Switches that are being deleted
 	staying := p.scale(m, p.claim(m, switches, now), now)
-	p.confirm = len(p.adopt)+p.create > 0 && !fresh
-	if p.position(m, staying); !p.raising {
+	p.confirm = len(p.adopt)+len(p.surplus)+p.create > 0 && !fresh
+	if p.position(m, staying, known.lowered); !p.raising {
 		p.findDue(m, staying, known.attempted, now)
 	}
 	if p.isUrgent() {
@@ -163,13 +164,13 @@ func dispensableFirst(a, b *v1beta1.Switch) int {
 }
 
 // position plans the steps that spec.position requires. While the operator turns the Switches of a Machine up, it turns
-// none of them down. So all of them are up at the same time.
-func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch) {
+// none of them down. So all of them are up at the same time. The argument lowered is as in remembered.
+func (p *plan) position(m *v1beta1.Machine, mine []*v1beta1.Switch, lowered bool) {
 	if m.Spec.Position != v1beta1.PositionUp {
 		return
 	}
 	complete := len(mine) == int(wanted(m)) && len(p.adopt)+len(p.surplus) == 0
-	if m.Status.Position == v1beta1.PositionUp { // the position up was executed
+	if m.Status.Position == v1beta1.PositionUp && !lowered { // the position up was executed
 		p.lower = complete && !slices.ContainsFunc(mine, isUp)
 		return
 	}

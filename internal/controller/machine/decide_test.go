@@ -164,13 +164,13 @@ func TestDecide(t *testing.T) {
 			reason:   "a surplus switch is deleted after the status records its flip",
 			machine:  newMachine(1, lastFlipped(time.Second)),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(time.Second))},
-			want:     summary{Surplus: []string{"m-1"}},
+			want:     summary{Confirm: true, Surplus: []string{"m-1"}},
 		},
 		"SurplusFlippedInTheFuture": {
 			reason:   "a flip time far in the future does not prevent the deletion of a switch",
 			machine:  newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1", flipped(-time.Hour))},
-			want:     summary{Surplus: []string{"m-1"}},
+			want:     summary{Confirm: true, Surplus: []string{"m-1"}},
 		},
 		"ReleaseOnlyRecord": {
 			reason:   "a switch that is the only record of the last flip is not released",
@@ -236,7 +236,7 @@ func TestDecide(t *testing.T) {
 			machine: newMachine(1),
 			switches: []*v1beta1.Switch{newTestSwitch("m-0", created(time.Hour)),
 				newTestSwitch("m-1", created(time.Minute), seen(time.Second))},
-			want: summary{Surplus: []string{"m-0"}, Next: 4 * time.Second},
+			want: summary{Confirm: true, Surplus: []string{"m-0"}, Next: 4 * time.Second},
 		},
 		"NewestFirst": {
 			reason:  "the newest switch is deleted first; if the times are equal, the highest number",
@@ -245,7 +245,7 @@ func TestDecide(t *testing.T) {
 				newTestSwitch("m-2", created(time.Hour)), newTestSwitch("m-9", created(time.Minute)),
 				newTestSwitch("m-10", created(time.Minute)), newTestSwitch("m-1", created(2*time.Hour)),
 			},
-			want: summary{Surplus: []string{"m-10", "m-9", "m-2"}},
+			want: summary{Confirm: true, Surplus: []string{"m-10", "m-9", "m-2"}},
 		},
 		"PausedSurplus": {
 			reason:   "a paused switch is not deleted, even if all others are paused, too",

@@ -22,9 +22,10 @@ import (
 	"container.training/useless/api/useless/v1beta1"
 )
 
-// userPriority is the priority of a Machine if a user has changed it or one of its Switches. Only a due flip has a
-// higher priority (queue.DuePriority). All other work has priority 0 or lower. This includes the watch events of the
-// operator's own writes. It also includes new Machines, because a user can create thousands of Machines at once.
+// userPriority is the priority of a Machine if a user has changed it or one of its Switches. Two kinds of work have a
+// higher priority (queue.DuePriority): a due flip, and a status that has waited for statusDelay. All other work has
+// priority 0 or lower. This includes the watch events of the operator's own writes. It also includes new Machines,
+// because a user can create thousands of Machines at once.
 const userPriority = 50
 
 // workQueue has the Machines that wait for a worker.
