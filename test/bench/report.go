@@ -84,6 +84,7 @@ type page struct {
 
 type goalRow struct {
 	What, Goal, Measured, Met string
+	Why                       string // why the goal is missed; may be empty
 }
 
 // publish returns the pages for the records in a folder, by their paths.
@@ -136,8 +137,8 @@ func newPage(records, big results) *page {
 			p.Met++
 		case "no":
 			p.Missed++
-			if goal.why != "" {
-				p.Why = append(p.Why, fmt.Sprintf("*%s.* %s", row.What, goal.why))
+			if row.Why != "" {
+				p.Why = append(p.Why, fmt.Sprintf("*%s.* %s", row.What, row.Why))
 			}
 		}
 	}
@@ -209,13 +210,20 @@ const notMeasured, unknown = "not measured", "–"
 
 func newGoalRow(records results, g goal) goalRow {
 	row := goalRow{What: withSizes(g.what), Goal: g.limit.write(g.format), Measured: notMeasured, Met: unknown}
-	if e, ok := g.measure(records); ok {
-		row.Measured, row.Met = e.write(g.format), "no"
-		if g.limit.metBy(e) {
-			row.Met = "yes"
-		} else if g.limit == noWorse && e.high >= noWorse.value {
-			row.Met = "unclear" // the limit is in the interval
-		}
+	e, ok := g.measure(records)
+	if !ok {
+		return row
+	}
+	row.Measured = e.write(g.format)
+	switch {
+	case g.limit.metBy(e):
+		row.Met = "yes"
+	case g.limit == noWorse && e.high >= noWorse.value:
+		row.Met = "unclear" // the limit is in the interval
+	case g.limit.metBy(exactly(e.value)):
+		row.Met, row.Why = "no", "The median meets the goal, but a part of the interval does not."
+	default:
+		row.Met, row.Why = "no", g.why
 	}
 	return row
 }
@@ -351,8 +359,6 @@ func byteSize(value float64) string {
 	}
 	return number(value) + " bytes"
 }
-
-func percentage(value float64) string { return number(round(value*100)) + " %" }
 
 // round removes rounding errors of floating-point arithmetic.
 func round(value float64) float64 { return math.Round(value*1e9) / 1e9 }

@@ -88,6 +88,23 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// TestWhyMissed checks the reason for a missed goal.
+func TestWhyMissed(t *testing.T) {
+	for _, test := range []struct {
+		e    estimate
+		want string
+	}{
+		{estimate{2, 1, 3}, ""},
+		{estimate{2, 0.9, 3}, "The median meets the goal, but a part of the interval does not."},
+		{estimate{0.9, 0.8, 1.1}, "the reason"},
+	} {
+		g := goal{limit: atLeast(1), format: number, why: "the reason", measure: func(results) (estimate, bool) { return test.e, true }}
+		if got := newGoalRow(nil, g).Why; got != test.want {
+			t.Errorf("estimate %+v: got %q, want %q", test.e, got, test.want)
+		}
+	}
+}
+
 // TestComparisons checks that a run with a base prints all comparisons, and no other figures.
 func TestComparisons(t *testing.T) {
 	records := results{{Experiment: "machine", Text: map[string]string{"base": "main"}}}
@@ -134,7 +151,6 @@ func TestNumbers(t *testing.T) {
 		{byteSize(100), "100 bytes"},
 		{byteSize(1536), "1.5 KiB"},
 		{byteSize(256 << 20), "256 MiB"},
-		{percentage(0.005), "0.5 %"},
 		{estimate{1, 0.5, 2}.write(number), "1 (0.5 to 2)"},
 		{exactly(3).write(number), "3"},
 	} {

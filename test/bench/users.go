@@ -126,6 +126,7 @@ type users struct {
 
 	late    []float64 // how late each request of a user started, in seconds
 	turned  int       // number of Switches that were turned up
+	down    int       // number of Switches that were turned down again
 	skipped int       // number of times at which no Machine was at rest
 	checker *invariants.Checker
 	statuses
@@ -159,7 +160,7 @@ func (u *users) follow(
 	}
 	turning := make(chan error, 1)
 	go func() { turning <- u.turnAll(ctx, until, poisson(u.seed, perSecond)) }()
-	for turned := -1; len(flips) != turned || u.open > 0; { // -1 until the users have finished
+	for turned := -1; u.down != turned || u.open > 0; { // -1 until the users have finished
 		var event watch.Event
 		select {
 		case event = <-machines:
@@ -203,6 +204,7 @@ func (u *users) hear(event watch.Event, at time.Time) (f flip, ok bool, err erro
 			f.Due = sent.(time.Time).Add(flipDelay)
 		}
 		if f.Violation != invariants.Doubled {
+			u.down++
 			u.resting <- machine
 		}
 	default:
