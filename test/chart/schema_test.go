@@ -47,6 +47,7 @@ var wrongValues = []struct{ reason, set, want string }{
 	{"an issuer in another mode", "certificates.issuerRef.name=ca", "certificates.issuerRef has no effect: set certificates.mode=certManager"},
 	{"annotations without the controller", "ingress.annotations.foo=bar", "ingress.annotations has no effect: set controllers.ingress.enabled=true"},
 	{"a policy without annotations", "controllers.ingress.enabled=true,ingress.annotationPolicy=IfNotPresent", "have no effect without ingress.annotations"},
+	{"one version of CRDs that are not installed", "crds.install=false,crds.serveV1alpha1=false", "crds.serveV1alpha1 has no effect: set crds.install=true"},
 	{"a dry run without the controller", "controllers.schedule.enabled=false,schedule.dryRun=true", "schedule.dryRun has no effect: set controllers.schedule.enabled=true"},
 	{"alerts without metrics", "metrics.enabled=false,metrics.rules.enabled=true", "metrics.serviceMonitor, metrics.rules and dashboards need metrics: set metrics.enabled=true"},
 	{"a dashboard without metrics", "metrics.enabled=false,dashboards.enabled=true", "and dashboards need metrics: set metrics.enabled=true"},

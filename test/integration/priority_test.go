@@ -29,6 +29,7 @@ func TestUserChangesBeforeNewMachines(t *testing.T) {
 	const newMachines = 200
 	busy := newNamespace(t)
 	requests, held, open := newRequestCounter(), make(chan struct{}, newMachines), make(chan struct{})
+	namespace, startedAtFlip := newNamespace(t), make(chan int, 10)
 	release := sync.OnceFunc(func() { close(open) })
 	runOperatorFor(t, operatorOptions{transport: func(config *rest.Config) {
 		config.Wrap(requests.wrap)
@@ -39,12 +40,14 @@ func TestUserChangesBeforeNewMachines(t *testing.T) {
 					<-open
 					<-held
 				}
+				if request.Method == http.MethodPatch && strings.HasSuffix(request.URL.Path, "/"+namespace+"/switches/m-0") {
+					startedAtFlip <- requests.successes(busy, "PATCH machines") // the operator first adds the finalizer
+				}
 				return next.RoundTrip(request)
 			})
 		})
 	}})
 	t.Cleanup(release) // runs before the operator stops
-	namespace := newNamespace(t)
 	flippingMachine(t, namespace, "m", 1, 0, 0)
 	switches := recordSwitches(t, namespace)
 	for i := range newMachines {
@@ -55,7 +58,7 @@ func TestUserChangesBeforeNewMachines(t *testing.T) {
 	switches.untilObject(t, "m-0", "is up", func(sw *v1beta1.Switch) bool { return sw.Spec.Position == v1beta1.PositionUp })
 	release()
 	switches.untilObject(t, "m-0", "is turned down", flipped)
-	started := requests.successes(busy, "PATCH machines") // the operator first adds the finalizer
+	started := <-startedAtFlip
 	t.Logf("the operator had started %d of %d new machines when it turned the switch down", started, newMachines)
 	if started > newMachines/2 {
 		t.Errorf("the user's change waited for %d of %d new machines", started, newMachines)

@@ -74,12 +74,13 @@ func TestServeOnlyV1beta1(t *testing.T) {
 		t.Errorf("the check of the webhooks: got the error %v and the output %q, want %q", err, got, report)
 	}
 	mustKubectl(t, "", "patch", "machines", "m", "-n", namespace, "--type=merge", "-p", `{"spec":{"switches":{"count":2}}}`)
+	waitForPositions(t, namespace, "m", "dd", defaultTimeout)
 	flippingMachine(t, namespace, "new", 1, 0, 0)
+	switches := recordSwitches(t, namespace)
 	for _, name := range []string{"m-1", "new-0"} {
 		turnUp(t, namespace, name)
+		switches.untilObject(t, name, "is turned down", flipped)
 	}
-	waitForPositions(t, namespace, "m", "dd", defaultTimeout)
-	waitForPositions(t, namespace, "new", "d", defaultTimeout)
 
 	if err := serveVersionsOf(t, both); err != nil {
 		t.Fatalf("serve v1alpha1 again: %v", err)

@@ -81,7 +81,9 @@ annotations:
 {{- fail "ingress.classes cannot be used with the annotation kubernetes.io/ingress.class" }}
 {{- end }}
 {{- end }}
-{{- if and .Values.crds.install (not .Values.crds.serveV1alpha1) }}
+{{- if not (or .Values.crds.install .Values.crds.serveV1alpha1) }}
+{{- fail "crds.serveV1alpha1 has no effect: set crds.install=true" }}
+{{- else if not .Values.crds.serveV1alpha1 }}
 {{- range tuple "machines" "switches" }}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (print . ".useless.container.training") }}
 {{- if has "v1alpha1" (dig "status" "storedVersions" list $crd) }}
