@@ -249,14 +249,16 @@ func (o *options) exitAfterSuspension(mgr ctrl.Manager) error {
 func waitForSuspension(ctx context.Context, clock clock.WithTicker) time.Duration {
 	ticker := clock.NewTicker(time.Second)
 	defer ticker.Stop()
-	for last := clock.Now(); ; last = clock.Now() {
+	for last := clock.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return 0
 		case <-ticker.C():
-			if suspended := clock.Since(last); suspended >= renewDeadline {
+			now := clock.Now()
+			if suspended := now.Sub(last); suspended >= renewDeadline {
 				return suspended
 			}
+			last = now
 		}
 	}
 }

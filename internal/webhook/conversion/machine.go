@@ -3,9 +3,9 @@
 
 // Package conversion converts Machines between the served versions of the API.
 //
-// Only the spec differs between versions. Status and unknown fields pass through unchanged. Of the metadata, the answer
-// has only the labels, annotations, name, namespace and UID. The API server compares the last three with its own copy,
-// and restores all other metadata from this copy.
+// Only the spec differs between versions. The status, and unknown fields outside the spec, pass through unchanged. Of
+// the metadata, the answer has only the labels, annotations, name, namespace and UID. The API server compares the last
+// three with its own copy, and restores all other metadata from this copy.
 //
 // A conversion never fails if the JSON has the types of the schema. It sets no defaults: an absent field stays absent.
 // The API server adds the defaults from the schema after the conversion. It also sends objects without spec or without
