@@ -260,9 +260,12 @@ var mutants = []mutant{
 	}, tests: []string{"./test/sim -run ^TestStatusDuringEndlessFlips$"}},
 	{mistake: "A request for the position up is lost while the status still has the last request", edits: []edit{
 		{machine, "action.lower", statement, "lowered.Keep", ``},
+	}},
+	{mistake: "A second request for the position up is executed again and again", edits: []edit{
+		{machine, "Controller.act", statement, "lowered.Forget", ``},
 	}, tests: []string{"./test/sim -run ^TestPositionUpAgain$"}},
 	{mistake: "A leader with an old cache deletes Switches of a Machine that has been scaled out", edits: []edit{
-		{machine, "decide", binary, "surplus", `$1`},
+		{machine, "decide", binary, "surplus", `false`},
 	}},
 	{mistake: "After a wait for the cache has timed out, the next reconcile plans from the old cache", edits: []edit{
 		{machine, "Controller.settle", call, "unsettled.Keep", `$0($1, ownWrites{keys: $2.keys[:0]})`},

@@ -81,6 +81,22 @@ func TestDeletionHasPreconditions(t *testing.T) {
 	}
 }
 
+// An accepting client accepts each patch.
+type accepting struct{ client.Client }
+
+func (accepting) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return nil
+}
+
+// TestLowerIsRemembered sets the position of a Machine back to down. A user sets it to up before the next reconcile.
+func TestLowerIsRemembered(t *testing.T) {
+	m := newMachine(1, position(v1beta1.PositionUp, v1beta1.PositionUp))
+	a := &action{Controller: &Controller{client: accepting{}}, machine: m}
+	if err := a.lower(t.Context(), true); err != nil || !a.remembered(m).lowered {
+		t.Errorf("got the error %v; the controller must remember that it has set the position to down", err)
+	}
+}
+
 // A failing client answers each change of a spec with an error, and keeps the statuses that it receives.
 type failing struct {
 	client.Client

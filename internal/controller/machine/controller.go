@@ -103,8 +103,8 @@ type Controller struct {
 	flipped, attempted memory.Memory[time.Time]
 
 	// lowered has the Machines whose position was set back to down, while their status still has the position up. If a
-	// user sets the position to up in this time, it is a new request. A restart clears this field. The operator then
-	// sets the position back to down, and does not execute the request.
+	// user sets the position to up in this time, it is a new request. A restart clears this field. If the user's
+	// request came before the restart, the operator sets the position back to down without executing the request.
 	lowered memory.Memory[bool]
 
 	// unsettled has the Switches that the last reconcile of each Machine wrote, see settle. A restart clears it, and
@@ -218,8 +218,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // remembered returns what the objects do not record.
 func (c *Controller) remembered(m *v1beta1.Machine) remembered {
-	if m.Status.Position != v1beta1.PositionUp {
+	switch {
+	case m.Status.Position != v1beta1.PositionUp:
 		c.lowered.Forget(client.ObjectKeyFromObject(m))
+	case m.Spec.Position != v1beta1.PositionUp: // by a user, or by a request whose answer was lost
+		c.lowered.Keep(m, true)
 	}
 	return remembered{c.flipped.Of(m), c.attempted.Of(m), c.lowered.Of(m)}
 }
@@ -285,9 +288,10 @@ func (c *Controller) confirmCached(ctx context.Context, key client.ObjectKey) er
 
 // isUnchanged reads the Machine from the API server. It returns false if the spec has changed, or if the Machine is
 // deleted or paused. A deletion also changes the generation. The controller calls isUnchanged before it adopts, creates
-// or deletes Switches, because the cache of Machines can be older than the cache of Switches. A user can delete a
-// Machine and keep its Switches (--cascade=orphan). The deleted Machine must not adopt these Switches again;
-// ReplicaSets have the same rule. It must also not replace the Switches that the garbage collector deletes.
+// or deletes Switches, because the cache of Machines can be older than the cache of Switches. With an old count, it
+// would delete Switches that the spec needs. A user can delete a Machine and keep its Switches (--cascade=orphan). The
+// deleted Machine must not adopt these Switches again; ReplicaSets have the same rule. It must also not replace the
+// Switches that the garbage collector deletes.
 func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool, error) {
 	current := &v1beta1.Machine{}
 	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(m), current); err != nil {
@@ -298,11 +302,11 @@ func (c *Controller) isUnchanged(ctx context.Context, m *v1beta1.Machine) (bool,
 
 // updateStatus writes the status, unless it may wait. A reconcile that wrote Switches does not write the status. The
 // watch events of its writes cause another reconcile, which does. While the plans of all these reconciles are urgent,
-// none of them would write it. So the first plan after statusDelay writes it. Such a status describes the Switches
-// before the plan.
+// none of them would write it. So an urgent plan writes it at the end of statusDelay. Such a status describes the
+// Switches before the plan.
 func (c *Controller) updateStatus(ctx context.Context, m *v1beta1.Machine, p plan, done outcome) error {
-	now, since := c.clock.Now(), c.outdated.Of(m)
-	if done.stale && (since.IsZero() || now.Sub(since) < statusDelay) {
+	now := c.clock.Now()
+	if done.stale && (!done.urgent || now.Sub(c.outdated.Of(m)) < statusDelay) {
 		return nil
 	}
 	if err := c.writeStatus(ctx, m, newStatus(m, p, done, now)); err != nil {
@@ -311,7 +315,7 @@ func (c *Controller) updateStatus(ctx context.Context, m *v1beta1.Machine, p pla
 	key := client.ObjectKeyFromObject(m)
 	c.outdated.Forget(key)
 	c.statuses.Set(reconcile.Request{NamespacedName: key}, time.Time{})
-	if done.stale && done.urgent {
+	if done.stale {
 		c.outdated.Keep(m, now)
 	}
 	return nil

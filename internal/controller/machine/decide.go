@@ -74,7 +74,7 @@ func decide(m *v1beta1.Machine, switches []*v1beta1.Switch, known remembered, fr
 	p := plan{selector: selector, mine: own(m, switches)}
 	p.lastFlip = lastFlip(m, switches, known.flipped, now) // includes Switches that are being deleted
 	staying := p.scale(m, p.claim(m, switches, now), now)
-	p.confirm = len(p.adopt)+len(p.surplus)+p.create > 0 && !fresh
+	p.confirm = len(p.surplus) > 0 || len(p.adopt)+p.create > 0 && !fresh
 	if p.position(m, staying, known.lowered); !p.raising {
 		p.findDue(m, staying, known.attempted, now)
 	}

@@ -448,6 +448,27 @@ func TestDecide(t *testing.T) {
 			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1")},
 			want:     summary{Lower: true},
 		},
+		"RaiseAgain": {
+			reason:   "after the position was set back to down, position up is a new request",
+			machine:  newMachine(2, position(v1beta1.PositionUp, v1beta1.PositionUp)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1")},
+			known:    remembered{lowered: true},
+			want:     summary{Raising: true, Raise: []string{"m-0", "m-1"}},
+		},
+		"RaiseAgainWaits": {
+			reason:   "a new request for the position up also waits for missing switches",
+			machine:  newMachine(2, position(v1beta1.PositionUp, v1beta1.PositionUp)),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0")},
+			known:    remembered{lowered: true},
+			want:     summary{Confirm: true, Create: 1},
+		},
+		"SurplusOfFresh": {
+			reason:   "the Machine is read again before a deletion, because the switches were read after the Machine",
+			machine:  newMachine(1),
+			switches: []*v1beta1.Switch{newTestSwitch("m-0"), newTestSwitch("m-1")},
+			fresh:    true,
+			want:     summary{Confirm: true, Surplus: []string{"m-1"}},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
